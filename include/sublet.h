@@ -357,8 +357,8 @@ enum sublet_status
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
    * Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-   * original has no such row and no block takes over the memory of another in place; or a malloc there that comes
-   * after a free that follows it in the original.
+   * original has no such row and no block takes over the memory of another in place; or a malloc between two
+   * accesses of one operator that comes after a free, while in the original that free comes after the malloc.
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
@@ -562,13 +562,13 @@ enum sublet_solver
    */
   SUBLET_SOLVER_BEST_FIT = 4,
   /**
-   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
-   * the earliest first, each in the lowest gap between placed blocks that is large enough.
+   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal sizes
+   * the one that begins first, each in the lowest range of free addresses in which it fits.
    */
   SUBLET_SOLVER_COLORING_FIRST_FIT = 5,
   /**
-   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
-   * the earliest first, each in the smallest gap between placed blocks that is large enough.
+   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal sizes
+   * the one that begins first, each in the smallest range of free addresses in which it fits.
    */
   SUBLET_SOLVER_COLORING_BEST_FIT = 6,
   /**
@@ -639,7 +639,7 @@ enum sublet_solver
   SUBLET_SOLVER_COLORING_BACKWARD = 20,
   /**
    * Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
-   * search, and the others into the gaps that these leave.
+   * search, and the other blocks at addresses that the large ones leave free.
    */
   SUBLET_SOLVER_LARGE_FIRST = 21,
 };
@@ -888,23 +888,24 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The memory (a tensor's storage) of number `subject` lies at `offset`, in bytes, of the arena from here on. Its
-   * content is undefined until it is written.
+   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step lies, from here on, at the
+   * step's `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
-   * The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
-   * place where it is bound now.
+   * The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
+   * each memory (a tensor's storage) at the place where it is bound now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied to the host: to `offset` bytes after the begin of
-   * the memory that the host has for memories that are copied out.
+   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied to the host: to the
+   * step's `offset`, in bytes from the start of the memory that the host has for copies.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied back to where it is bound in the arena now. Its
-   * copy lies `offset` bytes after the begin of the memory that the host has for memories that are copied out.
+   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied back to where it is
+   * bound in the arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory
+   * that the host has for copies.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -926,11 +927,11 @@ enum sublet_state
  {
   /**
    * There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
-   * one was dropped; the field `plans` of the statistics still counts it. A plan is dropped within an iteration if
-   * at least eight of the plan's requests, and a quarter of them, were missed; if more than 16 blocks are still
-   * alive that are freed by now in the plan; or if memory is short beside the arena. A plan is dropped at the end of
-   * an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing to plan;
-   * and by sublet_forget and sublet_adopt.
+   * one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
+   * iteration if at least eight of the plan's requests, and at least a quarter of them, were missed; if more than 16
+   * blocks are still alive that are freed by now in the plan; or if a request finds no memory outside the plan's
+   * arena. A plan is dropped at the end of an iteration that differed from it, if there is no memory for the new
+   * plan or the iteration has nothing to plan. sublet_forget and sublet_adopt drop the plan too.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -1100,9 +1101,9 @@ typedef struct sublet_place_params {
    */
   uint64_t seed;
   /**
-   * A budget: how many blocks may be placed by the solvers that look for ever better plans and have no end of their
-   * own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks, in a
-   * fraction of a second.
+   * A budget for the solvers that look for ever better plans and have no end of their own, such as
+   * SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
+   * default, 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
@@ -1615,7 +1616,7 @@ typedef struct sublet_run {
    */
   double time_ns;
   /**
-   * How long the original trace takes, from which this trace was rewritten, in ns.
+   * How long the original trace takes, before it was rewritten, in ns.
    */
   uint64_t original_ns;
   /**
@@ -1789,8 +1790,8 @@ typedef struct sublet_fit_params {
   /**
    * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
    * offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
-   * on the host, and may end an iteration at another offset than the one at which it begins: who follows the rows
-   * without sublet_runtime.h has to do what sublet_fit says of it.
+   * on the host, and may end an iteration at another offset than the one at which it begins: a caller that follows
+   * the rows without sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
    */
   uint32_t keep_persistent;
   /**
@@ -2130,9 +2131,9 @@ typedef struct sublet_allocator_params {
    */
   uint64_t seed;
   /**
-   * A budget for one plan: how many blocks may be placed by the solvers that look for ever better plans and have no
-   * end of their own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks,
-   * in a fraction of a second.
+   * A budget for one plan, for the solvers that look for ever better plans and have no end of their own, such as
+   * SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
+   * default, 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
@@ -2736,17 +2737,18 @@ sublet_status sublet_malloc(struct sublet_allocator *allocator,
 sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
 
 /**
- * Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
- * sequence of requests; after it, only iterations that are marked are planned.
+ * Marks the begin of an iteration. Until the first call of this function the allocator finds iterations by itself, in
+ * the sequence of requests; from then on, only iterations that are marked are planned.
  *
- * Allocate what outlives iterations, weights and the state of an optimizer, before the first of them. If it is
- * allocated within the first iteration, it stays where that iteration had room for it, and the plan's arena is put
- * beside it: the footprint is then above the max load, the most bytes that are alive at once. If it is allocated
- * before, the footprint can be the max load itself.
+ * Allocate what outlives iterations, such as weights and the state of an optimizer, before the first iteration. What
+ * is allocated within the first iteration stays where that iteration had room for it, and the plan's arena is put
+ * beside it: the footprint is then above the max load, the most bytes that are alive at once. If all of it is
+ * allocated before, the footprint can be the max load itself.
  *
- * Where iterations are not marked, a plan is made in the middle of the stream of requests, as for a new batch size:
- * its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan is followed.
- * Where they are marked, it is made at the end of an iteration, when the blocks of the iteration are freed.
+ * Where iterations are not marked, a plan is made in the middle of the sequence of requests, also when the batch size
+ * has changed: its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan
+ * is followed. Where iterations are marked, a plan is made at the end of an iteration, when the blocks of the
+ * iteration are freed.
  */
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2804,10 +2806,15 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
  * Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
  * them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
  * tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
- * The next request is then taken to be the first of the plan; once iterations were marked, and outside of one, the
- * first request after the next sublet_iteration_begin is.
+ * The next request is then taken to be the first of the plan. But if the caller marks iterations and none is under
+ * way, the first request after the next sublet_iteration_begin is taken to be the first of the plan.
  *
- * A plan of 0 blocks, such as an allocator without a plan exports, is no plan: this then does what sublet_forget does.
+ * A plan of 0 blocks, such as an allocator without a plan exports, is no plan: with it, this call does what
+ * sublet_forget does.
+ *
+ * Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
+ * half the `events` of the allocator's parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: there is no memory
+ * for the plan's arena; the allocator goes on without a plan.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2821,7 +2828,7 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
 /**
  * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
  * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
- * read and adopted, it makes the other allocator forget its plan.
+ * an allocator that adopts this text forgets its plan.
  *
  * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
  * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
@@ -2840,7 +2847,8 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
  * `count` is written.
  *
  * SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
- * five numbers. Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
+ * five numbers. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0.
+ * Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2880,6 +2888,8 @@ sublet_status sublet_realloc(struct sublet_allocator *allocator,
 
 /**
  * Tells in `bytes` how many bytes the user of the block at `pointer` may use: at least those that were requested.
+ *
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
@@ -2978,6 +2988,8 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
  * Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
  * second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
  * rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+ *
+ * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2988,6 +3000,8 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
  * This call does not check that the block is alive; the functions that take the rows do.
+ *
+ * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2998,6 +3012,8 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
  * This call does not check that the block is alive; the functions that take the rows do.
+ *
+ * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -3032,6 +3048,8 @@ sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct su
  * Copies the rows that were recorded so far to `rows`. `row_count` receives how many rows there are, and `block_count`
  * how many block numbers they use; either may be NULL. With a `row_capacity` of 0 no rows are copied, and the call
  * succeeds.
+ *
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: `row_capacity` is neither 0 nor enough for all rows; nothing is copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
@@ -3121,7 +3139,9 @@ sublet_status sublet_replay_malloc(struct sublet_replay *replay,
                                    struct sublet_error *error);
 
 /**
- * Frees the block at an offset that sublet_replay_malloc returned. O(1).
+ * Frees the block at `offset`, an offset that sublet_replay_malloc returned. O(1).
+ *
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block of the plan begins at `offset`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_free(struct sublet_replay *replay,
@@ -3164,6 +3184,9 @@ sublet_status sublet_pool_create(uint64_t capacity,
 
 /**
  * Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live blocks).
+ *
+ * SUBLET_STATUS_OUT_OF_MEMORY: no run of free addresses is large enough. SUBLET_STATUS_TOO_MANY_LIVE: as many blocks
+ * are live as the pool was made for. SUBLET_STATUS_ZERO_SIZE: `bytes` is 0.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_malloc(struct sublet_pool *pool,
@@ -3172,7 +3195,9 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
                                  struct sublet_error *error);
 
 /**
- * Frees the block that begins at an address. O(log live blocks).
+ * Frees the block that begins at `address`. O(log live blocks).
+ *
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `address`.
  */
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 

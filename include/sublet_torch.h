@@ -77,10 +77,10 @@ extern "C" {
 /**
  * Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
  *
- * Iterations are found in the requests of the device's first stream; from then on requests of that stream are answered
- * from a plan. Requests of other streams, and those that the plan does not expect, get memory of their own from the
- * driver, in the order of the stream's work. Returns NULL if `size` is 0, or if the device has no such memory; in the
- * second case a line on the standard error says so.
+ * Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
+ * requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
+ * expect, get memory of their own from the driver, in the order of the stream's work. Returns NULL if `size` is 0, or
+ * if the device has no such memory; in the second case a line on the standard error says so.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 

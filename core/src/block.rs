@@ -116,7 +116,7 @@ pub struct Overlap {
 ///
 /// # Errors
 /// An error that names, by its index, the first block that breaks a rule; [`Error::Alignment`] without an index if
-/// `alignment` is not a power of two; [`Error::TooManyBlocks`].
+/// `alignment` is not a power of two; [`Error::TooManyBlocks`] if there are more than [`MAX_BLOCKS`] blocks.
 ///
 /// ```
 /// use sublet_core::{block, Block, Error};

@@ -28,7 +28,8 @@ impl<I: Id> Heap<'_, I> {
         self.len
     }
 
-    /// The least key and the number that has this key, which stays in the heap; `None` if the heap is empty.
+    /// The least key, and the number that has this key; of several such numbers, the least. Both stay in the heap.
+    /// `None` if the heap is empty.
     pub(crate) fn first(&self) -> Option<(u64, I)> {
         (self.len > 0).then(|| self.entry(0))
     }

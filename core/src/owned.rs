@@ -77,8 +77,8 @@ pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan,
     plan_watched(blocks, solver, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Places blocks as [`plan`] does, and reports progress to `watch`. If `watch` ends the work, the best plan found until
-/// then is returned.
+/// Gives each block an offset by the method `solver`, proves that the plan is valid, and reports progress to `watch`
+/// meanwhile. If `watch` ends the work, the best plan found until then is returned.
 ///
 /// # Errors
 /// As [`plan`].
@@ -188,8 +188,9 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Rewrites a trace as [`fit()`] does, and reports progress to `watch`. If `watch` ends the work, the best rewritten
-/// trace that was found until then is returned.
+/// Rewrites a trace so that its footprint (the device memory that it takes) is at most `options.limit` bytes, proves
+/// the result, and reports progress to `watch` meanwhile. If `watch` ends the work, the best rewritten trace that was
+/// found until then is returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].

@@ -115,28 +115,28 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
 ///
 /// ```ignore
 /// workspace! {
-///     /// What is said of the structure.
+///     /// The documentation of the structure.
 ///     pub(super) struct Example<'a>(blocks: usize; size: u64) {
 ///         tables {
 ///             /// A table of as many cells as stand in the brackets, all 0 at first.
 ///             owner: u32[blocks + 1],
-///             /// One that is indexed by a kind of id. Records and parts may name one too.
+///             /// A table that is indexed by an id type. Records and parts may name an id type too.
 ///             size[BlockId]: u64[blocks],
 ///         }
 ///         records {
-///             /// The same of what is kept as something else.
+///             /// A table of values that are stored in another form, such as a float as its bits.
 ///             time: f64[blocks],
 ///         }
 ///         lists {
-///             /// A list of at most so many records, empty at first.
+///             /// A list with room for as many elements as stand in the brackets, empty at first.
 ///             waiting: u32[blocks],
 ///         }
 ///         parts {
-///             /// Another structure that was declared like this: its lengths; and what else it is given.
+///             /// Another structure declared by this macro. The brackets hold the arguments of its constructor.
 ///             queue: Queue(blocks; size),
 ///         }
 ///         state {
-///             /// What is not lent, and what it is at first.
+///             /// A field that is stored in the structure itself, and its first value.
 ///             size: u64 = size,
 ///         }
 ///     }
@@ -229,7 +229,7 @@ impl<'a> Workspace<'a> {
         Workspace { words: self.words, indices: self.indices }
     }
 
-    /// Returns an error if this workspace is shorter than `len`.
+    /// Returns [`Error::BufferTooSmall`] if one of the two slices of this workspace is shorter than `len` says.
     pub(crate) fn check(&self, len: WorkspaceLen) -> Result<(), Error> {
         if self.words.len() < len.words {
             return Err(Error::BufferTooSmall { buffer: Buffer::Words, needed: len.words, got: self.words.len() });

@@ -8,12 +8,12 @@ use std::fmt;
 pub enum Error {
     /// There is no CUDA driver library on this machine.
     NoDriver,
-    /// The driver library is too old, and lacks this function.
+    /// The driver library is too old: it lacks a function that is needed.
     MissingSymbol {
         /// The name of the driver's function that is missing.
         name: &'static str,
     },
-    /// There is no GPU of this number.
+    /// There is no GPU of the number that was asked for.
     NoDevice {
         /// The number of the GPU that was asked for, counted from 0.
         ordinal: u32,
@@ -41,7 +41,7 @@ pub enum Error {
         /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
     },
-    /// The arena cannot grow to so many bytes without moving to another address.
+    /// The arena cannot grow to the size that was asked for without moving to another address.
     CannotGrow {
         /// The size that the arena was to get, in bytes.
         bytes: u64,

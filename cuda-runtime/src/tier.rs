@@ -27,7 +27,7 @@ impl<B: Backend> Tier<B> {
     }
 
     /// Makes room of `bytes` bytes for the blocks that leave the device in a new schedule, which replaces the one that
-    /// runs. The room is of the same kind as this one: new pinned memory, or the same disk, made long enough.
+    /// runs. The room is of the same kind as `self`: new pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),

@@ -84,9 +84,9 @@ pub struct sublet_allocator_params {
     pub context: *mut c_void,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// A budget for one plan: how many blocks may be placed by the solvers that look for ever better plans and have no
-    /// end of their own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks,
-    /// in a fraction of a second.
+    /// A budget for one plan, for the solvers that look for ever better plans and have no end of their own, such as
+    /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
+    /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
     /// A budget for one plan: how many nodes of its search tree the exact search may look at. A node takes about 3 µs.
     /// The beam search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second,
@@ -102,11 +102,11 @@ pub struct sublet_allocator_params {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_state {
     /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
-    /// one was dropped; the field `plans` of the statistics still counts it. A plan is dropped within an iteration if
-    /// at least eight of the plan's requests, and a quarter of them, were missed; if more than 16 blocks are still
-    /// alive that are freed by now in the plan; or if memory is short beside the arena. A plan is dropped at the end of
-    /// an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing to plan;
-    /// and by sublet_forget and sublet_adopt.
+    /// one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
+    /// iteration if at least eight of the plan's requests, and at least a quarter of them, were missed; if more than 16
+    /// blocks are still alive that are freed by now in the plan; or if a request finds no memory outside the plan's
+    /// arena. A plan is dropped at the end of an iteration that differed from it, if there is no memory for the new
+    /// plan or the iteration has nothing to plan. sublet_forget and sublet_adopt drop the plan too.
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
@@ -522,17 +522,18 @@ pub unsafe extern "C" fn sublet_free(
     })
 }
 
-/// Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
-/// sequence of requests; after it, only iterations that are marked are planned.
+/// Marks the begin of an iteration. Until the first call of this function the allocator finds iterations by itself, in
+/// the sequence of requests; from then on, only iterations that are marked are planned.
 ///
-/// Allocate what outlives iterations, weights and the state of an optimizer, before the first of them. If it is
-/// allocated within the first iteration, it stays where that iteration had room for it, and the plan's arena is put
-/// beside it: the footprint is then above the max load, the most bytes that are alive at once. If it is allocated
-/// before, the footprint can be the max load itself.
+/// Allocate what outlives iterations, such as weights and the state of an optimizer, before the first iteration. What
+/// is allocated within the first iteration stays where that iteration had room for it, and the plan's arena is put
+/// beside it: the footprint is then above the max load, the most bytes that are alive at once. If all of it is
+/// allocated before, the footprint can be the max load itself.
 ///
-/// Where iterations are not marked, a plan is made in the middle of the stream of requests, as for a new batch size:
-/// its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan is followed.
-/// Where they are marked, it is made at the end of an iteration, when the blocks of the iteration are freed.
+/// Where iterations are not marked, a plan is made in the middle of the sequence of requests, also when the batch size
+/// has changed: its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan
+/// is followed. Where iterations are marked, a plan is made at the end of an iteration, when the blocks of the
+/// iteration are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_begin(
     allocator: *mut sublet_allocator,

@@ -72,8 +72,8 @@ pub(crate) struct Report<'a, T> {
 
 impl<T: Params> Report<'_, T> {
     /// Writes all fields but the first, the size. If the caller's struct is longer than this version's, its further
-    /// fields become 0. Where pointers have 32 bits, a struct may have padding, which no number may be read from: its
-    /// bytes are copied unread.
+    /// fields become 0. Where pointers have 32 bits, a struct may have padding, whose bytes may be uninitialized: so
+    /// all bytes are copied as they are, and none is read as a number.
     pub(crate) fn set(self, value: T) {
         // SAFETY: `value` has this many bytes, which may hold anything, and outlives the slice.
         let from = unsafe { slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size_of::<T>()) };
@@ -139,8 +139,8 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Checks the next argument, `n`, a number of things such as blocks or rows. `n` must be so small that the size of
-    /// a workspace that is computed from `n` cannot overflow.
+    /// Checks the next argument, `n`, a number of things such as blocks or rows, and returns it. Fails if `n` is so
+    /// large that the size of a workspace, which is computed from `n`, could overflow.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
         counted(n, self.position - 1)
@@ -453,7 +453,7 @@ pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
 /// longer struct is refused.
 const MOST_PARAMS: usize = 4096;
 
-/// A struct whose size is set, and all else 0.
+/// A struct of parameters or results, for tests: its first field is set to its size, and all other fields are 0.
 #[cfg(test)]
 pub(crate) fn sized<T: Params>() -> T {
     // SAFETY: any bytes are a value of such a type, and it begins with its size.

@@ -158,7 +158,7 @@ pub(crate) fn wide(n: usize) -> u64 {
 }
 
 impl sublet_error {
-    /// The planner's [`Error`] that this struct was made from; sublet_format_error shows its words. `None` if the
+    /// The planner's [`Error`] that this struct was made from; sublet_format_error writes its text. `None` if the
     /// failure is not one of the planner's, or if the error has figures that the fields of this struct do not hold.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;

@@ -85,8 +85,8 @@ pub struct sublet_fit_params {
     pub means: u32,
     /// 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
     /// offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
-    /// on the host, and may end an iteration at another offset than the one at which it begins: who follows the rows
-    /// without sublet_runtime.h has to do what sublet_fit says of it.
+    /// on the host, and may end an iteration at another offset than the one at which it begins: a caller that follows
+    /// the rows without sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
     pub keep_persistent: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.

@@ -127,7 +127,7 @@ impl<'a> Arguments<'a> {
     /// may use at the same time.
     ///
     /// # Safety
-    /// As for `handle`, but others may use the handle through this function.
+    /// As for [`handle`](Self::handle), but others may use the handle through this method.
     #[cfg(feature = "cuda")]
     pub(crate) unsafe fn shared<T: Handle + Sync>(&mut self, handle: *mut T) -> Result<&'a T, Failure> {
         // SAFETY: as promised.

@@ -138,17 +138,18 @@ pub struct sublet_network_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// The memory (a tensor's storage) of number `subject` lies at `offset`, in bytes, of the arena from here on. Its
-    /// content is undefined until it is written.
+    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step lies, from here on, at the
+    /// step's `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
     Bind = 0,
-    /// The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
-    /// place where it is bound now.
+    /// The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
+    /// each memory (a tensor's storage) at the place where it is bound now.
     Run = 1,
-    /// The memory (a tensor's storage) of number `subject` is copied to the host: to `offset` bytes after the begin of
-    /// the memory that the host has for memories that are copied out.
+    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied to the host: to the
+    /// step's `offset`, in bytes from the start of the memory that the host has for copies.
     CopyOut = 2,
-    /// The memory (a tensor's storage) of number `subject` is copied back to where it is bound in the arena now. Its
-    /// copy lies `offset` bytes after the begin of the memory that the host has for memories that are copied out.
+    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied back to where it is
+    /// bound in the arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory
+    /// that the host has for copies.
     CopyIn = 3,
 }
 

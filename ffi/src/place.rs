@@ -40,11 +40,11 @@ pub enum sublet_solver {
     /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time, at the steps where the filled
     /// memory ends lowest, the longest-lived block that fits there is placed.
     BestFit = 4,
-    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
-    /// the earliest first, each in the lowest gap between placed blocks that is large enough.
+    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal sizes
+    /// the one that begins first, each in the lowest range of free addresses in which it fits.
     ColoringFirstFit = 5,
-    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
-    /// the earliest first, each in the smallest gap between placed blocks that is large enough.
+    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal sizes
+    /// the one that begins first, each in the smallest range of free addresses in which it fits.
     ColoringBestFit = 6,
     /// Places blocks from the largest to the smallest, each at the lowest offset where it fits.
     SizeFirstFit = 7,
@@ -85,7 +85,7 @@ pub enum sublet_solver {
     /// offset where it fits.
     ColoringBackward = 20,
     /// Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
-    /// search, and the others into the gaps that these leave.
+    /// search, and the other blocks at addresses that the large ones leave free.
     LargeFirst = 21,
 }
 
@@ -156,9 +156,9 @@ pub struct sublet_place_params {
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// A budget: how many blocks may be placed by the solvers that look for ever better plans and have no end of their
-    /// own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks, in a
-    /// fraction of a second.
+    /// A budget for the solvers that look for ever better plans and have no end of their own, such as
+    /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
+    /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
     /// A budget: how many nodes of its search tree the exact search may look at. A node takes about 3 µs. The beam
     /// search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second, which

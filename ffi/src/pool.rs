@@ -87,6 +87,9 @@ pub unsafe extern "C" fn sublet_pool_create(
 }
 
 /// Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live blocks).
+///
+/// SUBLET_STATUS_OUT_OF_MEMORY: no run of free addresses is large enough. SUBLET_STATUS_TOO_MANY_LIVE: as many blocks
+/// are live as the pool was made for. SUBLET_STATUS_ZERO_SIZE: `bytes` is 0.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_malloc(
@@ -106,7 +109,9 @@ pub unsafe extern "C" fn sublet_pool_malloc(
     })
 }
 
-/// Frees the block that begins at an address. O(log live blocks).
+/// Frees the block that begins at `address`. O(log live blocks).
+///
+/// SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `address`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_free(

@@ -138,6 +138,8 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
 /// Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
 /// second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
 /// rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+///
+/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -152,6 +154,8 @@ pub unsafe extern "C" fn sublet_recorder_free(
 
 /// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
 /// This call does not check that the block is alive; the functions that take the rows do.
+///
+/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -166,6 +170,8 @@ pub unsafe extern "C" fn sublet_recorder_read(
 
 /// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
 /// This call does not check that the block is alive; the functions that take the rows do.
+///
+/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(
@@ -240,6 +246,8 @@ pub unsafe extern "C" fn sublet_recorder_resume(
 /// Copies the rows that were recorded so far to `rows`. `row_count` receives how many rows there are, and `block_count`
 /// how many block numbers they use; either may be NULL. With a `row_capacity` of 0 no rows are copied, and the call
 /// succeeds.
+///
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: `row_capacity` is neither 0 nor enough for all rows; nothing is copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_rows(

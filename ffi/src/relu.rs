@@ -66,8 +66,8 @@ impl sublet_relu_params {
 }
 
 /// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
-/// argument that holds the mask (one bit for each element); a failure names it where the mask is too short. In a launch
-/// this argument, a struct, holds the other operands too, and a failure names it for each of them.
+/// argument that holds the mask (one bit for each element); the failure names it if the mask is too short. In a launch
+/// on a GPU, that argument is a struct of all operands, and the failure names it for an error of any operand.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -266,8 +266,8 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
-/// The operands of a launch of a ReLU kernel: addresses on the device, which a runtime gives in a
-/// struct sublet_operand each.
+/// The operands of a launch of a ReLU kernel: addresses on the device. A runtime gives each address in a
+/// sublet_operand.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {
@@ -295,7 +295,7 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
-/// Checks the operands and the parameters of a launch, its next two arguments, and reads them.
+/// Checks the next two arguments of the call, the operands and the parameters of a launch, and reads them.
 ///
 /// # Safety
 /// The pointers that are not NULL lead to structs that can be read.

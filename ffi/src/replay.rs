@@ -114,7 +114,9 @@ pub unsafe extern "C" fn sublet_replay_malloc(
     })
 }
 
-/// Frees the block at an offset that sublet_replay_malloc returned. O(1).
+/// Frees the block at `offset`, an offset that sublet_replay_malloc returned. O(1).
+///
+/// SUBLET_STATUS_NOT_ALLOCATED: no live block of the plan begins at `offset`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_free(

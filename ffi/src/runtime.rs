@@ -182,8 +182,9 @@ unsafe impl Params for sublet_measured {}
 /// host and device share one memory, but the schedule has copies and `params` names no folder. SUBLET_STATUS_STORAGE:
 /// the folder's file system does not open files past the page cache, or has no room.
 ///
-/// SUBLET_STATUS_DRIVER: a call of the CUDA driver failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: the
-/// same, and no call will work again in this process. All functions of a runtime can fail with these two.
+/// SUBLET_STATUS_DRIVER: a call of the CUDA driver failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: a
+/// call of the driver failed, and no call will work again in this process. All functions of a runtime can fail with
+/// SUBLET_STATUS_DRIVER and SUBLET_STATUS_DEVICE_LOST.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(

@@ -39,7 +39,7 @@ pub struct sublet_run {
     pub reserved: u32,
     /// When all operators and the copies in both directions are done, in ns from the start of the iteration.
     pub time_ns: f64,
-    /// How long the original trace takes, from which this trace was rewritten, in ns.
+    /// How long the original trace takes, before it was rewritten, in ns.
     pub original_ns: u64,
     /// How many bytes are copied between device and host, both ways together.
     pub swapped_bytes: u64,

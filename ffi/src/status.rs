@@ -131,8 +131,8 @@ pub enum sublet_status {
     /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
     /// Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-    /// original has no such row and no block takes over the memory of another in place; or a malloc there that comes
-    /// after a free that follows it in the original.
+    /// original has no such row and no block takes over the memory of another in place; or a malloc between two
+    /// accesses of one operator that comes after a free, while in the original that free comes after the malloc.
     RowInsideOperator = 90,
     /// Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
     /// trace.

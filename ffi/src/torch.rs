@@ -49,10 +49,10 @@ unsafe impl Params for sublet_torch_statistics {}
 
 /// Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///
-/// Iterations are found in the requests of the device's first stream; from then on requests of that stream are answered
-/// from a plan. Requests of other streams, and those that the plan does not expect, get memory of their own from the
-/// driver, in the order of the stream's work. Returns NULL if `size` is 0, or if the device has no such memory; in the
-/// second case a line on the standard error says so.
+/// Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
+/// requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
+/// expect, get memory of their own from the driver, in the order of the stream's work. Returns NULL if `size` is 0, or
+/// if the device has no such memory; in the second case a line on the standard error says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {

@@ -259,12 +259,12 @@ pub struct Planned {
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
-    /// The most bytes that live blocks take in the arena at once. No plan for the same blocks has a lower peak.
+    /// The most bytes that live blocks take in the arena at once. No plan of these blocks has a lower peak.
     pub max_load: u64,
     /// The most bytes that live blocks would take in the arena at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan. They would take so much
-    /// without a plan, since no two would share an address.
+    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan. Without a plan, where no
+    /// two of them share an address, they take this many bytes.
     pub planned_bytes: u64,
     /// The sum of the bytes of all memories (storages of tensors) that keep their place and value and are no part of
     /// the plan: those with [`Memory::kept`], and those that are read before they are written.

@@ -324,8 +324,8 @@ fn place_outward(
     Ok(())
 }
 
-/// Builds more plans from address 0 upwards; `series` says which orders of preference and which rules are tried. The
-/// best of these plans goes to `offsets` if its peak is below the best so far.
+/// Builds more plans from address 0 upwards; `series` says in which orders of preference, and by which rules, blocks
+/// are picked. The best of these plans goes to `offsets` if its peak is below the best so far.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -377,8 +377,8 @@ impl Told<'_> {
         self.best = self.better(&found);
     }
 
-    /// As [`Told::keep`], for a plan whose offsets are in `trial`. Copies them to `offsets` if the plan's peak is below
-    /// the best so far.
+    /// Takes over a method's result `found`: keeps the better of its peak and the best so far, and the higher of the
+    /// two lower bounds. Copies the plan, which is in `trial`, to `offsets` if its peak is below the best so far.
     fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
         if found.peak < self.best.peak {
             copy(trial, offsets);

@@ -184,8 +184,8 @@ pub(super) fn improve(
 }
 
 /// A block in an arrangement (a list of the living blocks with their offsets), as three words. The first two are its
-/// begin and its end in memory, in bytes. The third has two halves: one past the last section (stretch of time) in
-/// which the block is alive, counted in the present direction of time; and the index of the block.
+/// begin and its end in memory, in bytes. The upper half of the third is one past the last section (stretch of time) in
+/// which the block is alive, counted in the present direction of time. Its lower half is the index of the block.
 type Cell = [u64; 3];
 
 /// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.

@@ -99,7 +99,8 @@ pub fn place(
 ///
 /// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
 /// - `options.work` is used up.
-/// - Even the attempt to lower the peak by the least part has failed, and no attempt has ever succeeded.
+/// - Even the attempt to lower the peak by the least part of its distance to the goal has failed, and no attempt has
+///   ever succeeded.
 /// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],

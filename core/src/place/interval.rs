@@ -148,7 +148,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The components: the smallest sets of blocks such that no two blocks of different sets share a step. Each is
-    /// given as indices in the order of first steps. Each component can be placed alone.
+    /// given as the indices of its blocks, in the order of their first steps. Each component can be placed alone.
     pub fn components(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         let mut rest = by_start;

@@ -148,7 +148,7 @@ impl<'a> Division<'a> {
         WorkspaceLen { words: n, indices: 4 * n }.and(LoadTree::workspace(n))
     }
 
-    /// All blocks are small at first.
+    /// Makes a division in which all blocks are small.
     fn new(blocks: &'a [Block], sweep: &Sweep<'_>, scratch: &mut Workspace<'a>) -> Self {
         let (n, len) = (count(blocks), blocks.len());
         let (mut by_area, mut aside) = (scratch.indices(len), scratch.indices(len));

@@ -138,7 +138,7 @@ impl<'a> LoadTree<'a> {
     }
 
     /// Computes a node of level `up` anew from its children in `level`: their highest load, and the first section of
-    /// time that has it. Returns whether one of the two has changed.
+    /// time that has it. Returns whether the load or the section has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);

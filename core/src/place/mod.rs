@@ -50,9 +50,9 @@ pub struct Options {
     /// whatever the budget.
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
-    /// each 1,024 blocks and sections of time that it looks at. So a node stands for about 3 µs of work on every
-    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its
-    /// methods.
+    /// each 1,024 blocks and sections (stretches) of time that it looks at. So a node stands for about 3 µs of work on
+    /// every instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among
+    /// its methods.
     pub nodes: u64,
     /// The techniques that the exact search uses; its other techniques are turned off.
     pub techniques: search::Techniques,
@@ -98,7 +98,7 @@ pub struct Summary {
 /// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether [`portfolio`], which runs several methods of placement in turn, runs a method too, and on which instances.
+/// Whether [`portfolio`], which runs several methods of placement in turn, runs a given method, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// [`portfolio`] never runs this method of placement.
@@ -143,8 +143,8 @@ macro_rules! solvers {
                 }
             }
 
-            /// Whether [`portfolio`], which runs several methods of placement in turn, runs this method too, and on
-            /// which instances.
+            /// Whether [`portfolio`], which runs several methods of placement in turn, runs this method, and on which
+            /// instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
@@ -211,8 +211,8 @@ solvers! {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
     } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
-    /// [`coloring`] backward in time: of equal sizes, the block that ends last comes first. Each takes the lowest hole
-    /// that is large enough.
+    /// [`coloring`] backward in time: blocks are placed from the largest to the smallest; of equal sizes, the block
+    /// that ends last comes first. Each block takes the lowest hole (range of free addresses) that is large enough.
     ColoringBackward { "coloring-backward" } None, coloring::workspace, coloring::place_backward(blocks, options, scratch, offsets);
     /// [`greedy`]: places one block after the other in a fixed order, each into a hole: free addresses between the
     /// placed blocks that are alive with it.
@@ -329,7 +329,7 @@ pub fn place(
 
 /// As [`place`], but tells `watch` the result so far: at every improvement, and in between to report progress. If
 /// `watch` returns `ControlFlow::Break`, the method ends with its best result. Methods that make only one plan do not
-/// call it.
+/// call `watch`.
 ///
 /// # Errors
 /// As [`place`].

@@ -45,8 +45,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// [`lower_bound`], or a higher one that the search has proved.
 ///
 /// # Errors
-/// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks
-/// that cannot overlap.
+/// As [`place`](super::place()); and [`Error::NoOverlap`] for an entry of `overlaps` that names two blocks that cannot
+/// overlap.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -146,7 +146,7 @@ fn by_order(
 /// O(n (n + overlaps)).
 ///
 /// # Errors
-/// As [`block::check`]; and as [`place`] for pairs of blocks that cannot overlap.
+/// As [`block::check`]; and [`Error::NoOverlap`] for an entry of `overlaps` that names two blocks that cannot overlap.
 ///
 /// ```
 /// use sublet_core::place::overlap;
@@ -223,7 +223,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         Self { pairs, alignment, offset, forbidden, aside }
     }
 
-    /// Places all blocks in this order, but pinned ones first; returns the peak, in bytes.
+    /// Places all blocks in the order of `order`, but pinned ones first; returns the peak, in bytes.
     fn run(&mut self, order: &Table<'_, u32>) -> u64 {
         let (n, blocks) = (self.pairs.len(), self.pairs.blocks);
         let mut peak = 0;

@@ -118,9 +118,10 @@ const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks: the ones of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the room that a block would leave unused by the slack there, the room
-/// that may be wasted: the max load, less the height up to which memory is taken, less the load still to be placed. So
-/// that the slack is never near 0, a part of the max load is added: the max load shifted right by this number of bits.
+/// With [`Rule::Flush`] and [`Rule::WideFlush`], the room that a block would leave unused is divided by the *slack*
+/// there, the bytes that may be wasted. The slack is the max load, less the height up to which memory is taken, less
+/// the load still to be placed. So that it is never near 0, a part of the max load is added: the max load shifted right
+/// by this number of bits.
 const FLUSH_SLACK: u32 = 7;
 
 /// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to

@@ -54,7 +54,8 @@ use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The most items that are made between one section of time and the next. An *item* is a set of orders of the living
-/// blocks, as a PQ-tree, after some or all of the blocks that end between the two were replaced by blocks that begin.
+/// blocks, as a PQ-tree, after some or all of the blocks that end between the two sections were replaced by blocks that
+/// begin.
 const MOST_ITEMS: usize = 4096;
 /// Memory for the states of one section of time, in tokens for each block of the instance. A state is the set of orders
 /// in which the living blocks can lie, stored as a PQ-tree with one token for each node and leaf.

@@ -13,8 +13,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 workspace! {
     /// A flat trace looks as if it had been recorded, even if the trace that it was made from recomputes operators:
     /// each live range of a block (from a malloc to its free) has become a block of its own, and each run of an
-    /// operator an operator of its own. These tables give their original numbers. The flat trace has at most `rows`
-    /// rows.
+    /// operator an operator of its own. The tables give the original numbers of these blocks and operators. The flat
+    /// trace has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
             /// For each block of the flat trace, the number of the original block. The flat block stands for one live
@@ -23,7 +23,8 @@ workspace! {
             /// For each operator of the flat trace, which stands for one run of an original operator: the number of
             /// that operator.
             op: u32[rows],
-            /// For each operator of the flat trace: 1 if the run is a recomputation, otherwise 0.
+            /// For each operator of the flat trace, which stands for one run of an original operator: 1 if that run is
+            /// a recomputation, otherwise 0.
             rerun: u32[rows],
         }
     }

@@ -60,8 +60,8 @@ record! {
 
 impl Gap {
     /// Whether the gap lies before the first access of a persistent block (alive for the whole iteration) or after its
-    /// last, and the block is written in between. If such a block is on the host when the iteration begins or ends, the
-    /// value that it holds last has to be on the host at the end.
+    /// last, and an operator of the iteration writes the block. If such a block is on the host when the iteration
+    /// begins or ends, the value that it holds last has to be on the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
@@ -115,12 +115,12 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The first boundary between operators at which this value can be copied to the host. None for a value that is
-        /// never copied: one that a block holds before its first write, if the block is not persistent (alive for the
-        /// whole iteration).
+        /// The first boundary between operators at which the version (value of a block) can be copied to the host. None
+        /// for a version that is never copied: one that a block holds before its first write, if the block is not
+        /// persistent (alive for the whole iteration).
         pub(super) release: Option<u32>,
-        /// The last gap (time in which the block is not accessed) in which the block holds this value. `Gap::previous`
-        /// leads from there to the earlier ones.
+        /// The last gap (time in which the block is not accessed) in which the block holds the version; none if there
+        /// is none. `Gap::previous` leads from there to the earlier ones.
         last_gap: Option<GapId>,
         /// For the first version (value) of a persistent block (alive for the whole iteration): the version that the
         /// block holds when the iteration ends, which is the same one if the block is never written. None for every

@@ -178,11 +178,12 @@ workspace! {
     /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices of the idle times in `list`, sorted by the operator that wrote the value which the block
-            /// holds then, in this iteration or the one before. The latest operator comes first; idle times whose value
-            /// no operator writes come last.
+            /// The indices in `list` of the idle times (times between two accesses of a block), sorted by the operator
+            /// that wrote the value which the block holds in the idle time, in this iteration or the one before. The
+            /// latest operator comes first; idle times whose value no operator writes come last.
             by_writer: u32[rows + blocks],
-            /// The indices of the idle times in `list`, sorted by the row at which they end, the earliest first.
+            /// The indices in `list` of the idle times (times between two accesses of a block), sorted by the row at
+            /// which they end, the earliest first.
             by_end: u32[rows + blocks],
             /// Scratch memory for sorting the indices of the idle times.
             aside: u32[rows + blocks],
@@ -198,14 +199,14 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
-    /// The idle times, each with its index.
+    /// The idle times (times between two accesses of a block), each with its index in the list of all.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (IdleId, Idle)> + '_ {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
     /// Lists the idle times of all blocks (times between two accesses), and sorts them in two ways: by when the block's
-    /// value was written, and by when they end. Each is given to `count` before it is listed: `count` returns it,
-    /// perhaps changed, or none to leave it out.
+    /// value was written, and by when they end. Each idle time is given to `count` before it is listed: `count` returns
+    /// it, perhaps changed, or none to leave it out.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -460,8 +461,8 @@ impl Away<'_> {
 /// operator into time that is added before it and time that is added after it.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
-    /// The time, in ns, that is added before the operator at which the overhead is divided: so much later than in the
-    /// original it runs.
+    /// The time, in ns, that is added before the operator at which the overhead is divided: the operator runs so much
+    /// later than in the original.
     pub(super) before: f64,
     /// The time, in ns, that is added from the operator at which the overhead is divided to the end of the iteration.
     pub(super) after: f64,
@@ -477,9 +478,10 @@ const DIVISIONS: u32 = 48;
 /// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer
 /// than the original. These ns are divided into time added before the operator and time added after it, in the way that
 /// is best. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either time grows.
-/// The result may be a little too high, as the best division is found approximately. If `enough` is given, a number of
-/// bytes, the search ends once it is known whether so many can be away, and the result tells only this: if it is below
-/// `enough`, they cannot. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] steps.
+/// The result may be a little too high, as the best division is found approximately. If `enough`, a number of bytes, is
+/// given, the search ends once it is known whether that many bytes can be away. The result then says only this: if it
+/// is below `enough`, that many bytes cannot be away. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`]
+/// steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // The bytes if `high` is added before the operator, and all of `whole` but `low` after it. For every division

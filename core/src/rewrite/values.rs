@@ -38,7 +38,7 @@ pub(super) enum Owner {
     /// is short, as every value of it can be recomputed.
     Managed,
     /// The block is allocated at its first write and freed after its last access; the plan of recomputation writes the
-    /// rows of both. In between it is never freed, as one of its values cannot be recomputed.
+    /// rows of both. It is never freed before its last access, as one of its values cannot be recomputed.
     Lasting,
 }
 
@@ -79,7 +79,7 @@ impl Reference {
 }
 
 /// Packs a reference (a block that an operator reads or writes) into three numbers: the block, the version, and all
-/// other fields together. References are read more often than anything else.
+/// other fields together. References are kept so short because they are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -167,11 +167,10 @@ workspace! {
             /// For each operator, the index at which its entries begin in `managed`. That is the list of the managed
             /// blocks that operators read or write: blocks that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
-            /// For each operator, the first operator (the same one or a later one) that overwrites or frees a block
-            /// with a value which a recomputation reads or writes: after that it cannot be recomputed any more.
-            /// [`NONE`] if there is none. Only blocks that are allocated and freed as recorded count. Persistent blocks
-            /// (alive for the whole iteration) that the operator both reads and writes, such as a running mean, do not
-            /// count either.
+            /// For each operator o, the first operator (o or a later one) that overwrites or frees a block whose value
+            /// a recomputation of o reads or writes: after that, o cannot be recomputed any more. [`NONE`] if there is
+            /// none. Only blocks that are allocated and freed as recorded count. Persistent blocks (alive for the whole
+            /// iteration) that o both reads and writes, such as a running mean, do not count either.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
             /// can be recomputed.

@@ -14,16 +14,18 @@ impl Links {
         Self { out_free: 0.0, in_free: 0.0 }
     }
 
-    /// Adds a copy to the host that takes `ns`. It begins at the time `ready` (in ns), or later, when the earlier
-    /// copies on this link are done. Returns the times at which the copy begins and ends, in ns.
+    /// Does a copy on the link to the host; it takes `ns` nanoseconds. The copy begins at the time `ready` (in ns), or
+    /// later, when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in
+    /// ns.
     pub(crate) fn copy_out(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);
         self.out_free = begin + ns;
         (begin, self.out_free)
     }
 
-    /// Adds a copy from the host that takes `ns`. It begins at the time `ready` (in ns), or later, when the earlier
-    /// copies on this link are done. Returns the times at which the copy begins and ends, in ns.
+    /// Does a copy on the link from the host; it takes `ns` nanoseconds. The copy begins at the time `ready` (in ns),
+    /// or later, when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in
+    /// ns.
     pub(crate) fn copy_in(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.in_free);
         self.in_free = begin + ns;

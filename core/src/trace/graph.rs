@@ -40,9 +40,10 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 ///
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
-/// produce, [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`]
-/// for 2²⁸ or more tensors, operators or operands, [`Error::Row`] for 2³² or more rows; [`Error::BufferTooSmall`] if
-/// `rows` is shorter than [`Graph::most_rows`] or the workspace is too short.
+/// produce, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::ZeroSize`] for a tensor that is
+/// used and has no bytes; [`Error::TooManyBlocks`] for 2²⁸ or more tensors, operators or operands, [`Error::Row`] for
+/// 2³² or more rows; [`Error::BufferTooSmall`] if `rows` is shorter than [`Graph::most_rows`] or the workspace is too
+/// short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
@@ -102,14 +103,14 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// Adds an operator to the trace of a graph that reads all results at the end, so that whatever rewrites the trace has
-/// them together then. The results are the tensors that last to the end of the iteration ([`Storage::Iteration`]). The
-/// first `len` elements of `rows` are the trace, as [`rows`] has written it. The new operator takes no time;
-/// its number is the number of operators in the graph. Returns the new length of the trace: a row more for each result;
-/// `len` if there is none. O(`len`).
+/// Adds a last operator to the trace of a graph. The operator reads all results, so that they are together on the
+/// device at the end even if the trace is rewritten. The results are the tensors that last to the end of the iteration
+/// ([`Storage::Iteration`]). The first `len` elements of `rows` are the trace, as [`rows`] has written it. The new
+/// operator takes no time; its number is the number of operators in the graph. Returns the new length of the trace: a
+/// row more for each result; `len` if there is none. O(`len`).
 ///
-/// Let the new operator be [ordered](super::Operator::ordered), as an operator is of which nothing is told, and every
-/// operator whose outputs nobody reads: it must not run after the end.
+/// If the trace is to be rewritten, the new operator has to be [ordered](super::Operator::ordered), as operators are by
+/// default; and so has every operator whose outputs nobody reads, since it could otherwise run after the new operator.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no place for the reads.

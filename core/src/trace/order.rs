@@ -112,6 +112,7 @@ impl Ordered {
 }
 
 /// Length of the workspace that [`least_load`], which finds an order of operators, needs for a graph of this size.
+/// `operands` is how many inputs and outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)

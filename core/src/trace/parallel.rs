@@ -214,9 +214,9 @@ struct Orders<'a> {
     /// block that v is the last to use. An operator that begins a block, and does not wait for v, might run before this
     /// last use. The end is 1 + the place of the last such operator; at least 1 + p.
     late: Table<'a, u32>,
-    /// From which operator on a block that operator v allocates counts as alive, for each place p (the index of v in
-    /// the topological order). An operator for which v does not wait might run after v has allocated the block. So the
-    /// lifetime begins at the place of the first such operator that uses a block; at most at p.
+    /// How far beginnings are extended. For each place p (the index of an operator v in the topological order): the
+    /// beginning of a block that v allocates. An operator that uses a block, and for which v does not wait, might run
+    /// after v has allocated the block. The beginning is the place of the first such operator; at most p.
     early: Table<'a, u32>,
     /// For each place (index of an operator in the topological order): 1 if the lifetimes there are extended at their
     /// ends, 0 if at their beginnings. The value is the same within a region, a part of the order out of which no

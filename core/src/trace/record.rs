@@ -94,15 +94,16 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(self.blocks - 1)
     }
 
-    /// Records the free of a block.
+    /// Records the free of a block. Nothing is recorded if `block` is [`OUTSIDE`].
     ///
     /// # Errors
-    /// As [`malloc`](Self::malloc), and [`Error::Row`] if no malloc gave this number.
+    /// [`Error::Row`] if no malloc returned the number `block`, or the time is before the time of the last row;
+    /// [`Error::BufferTooSmall`] if the buffer is full: the call may be repeated after [`hand_over`](Self::hand_over).
     pub fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
         self.follow(time_ns, block, Event::Free)
     }
 
-    /// Records that the current operator reads a block.
+    /// Records that the current operator reads a block. Nothing is recorded if `block` is [`OUTSIDE`].
     ///
     /// # Errors
     /// As [`free`](Self::free).
@@ -110,7 +111,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.follow(time_ns, block, Event::Read)
     }
 
-    /// Records that the current operator writes a block.
+    /// Records that the current operator writes a block. Nothing is recorded if `block` is [`OUTSIDE`].
     ///
     /// # Errors
     /// As [`free`](Self::free).

@@ -103,8 +103,8 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
-    /// Whether the accesses of this operator stay in the recorded order when a trace is rewritten: those of an ordered
-    /// operator, and those that belong to no operator.
+    /// Whether the accesses of the operator `op` stay in the recorded order when a trace is rewritten. True if
+    /// [`Operator::ordered`] is true for it, and for [`Op::None`], to which the accesses without operator belong.
     pub(crate) fn is_ordered(&self, op: Op) -> bool {
         op == Op::None || self.operator(op).ordered
     }
@@ -351,7 +351,7 @@ pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
 
 /// Finds the next operator in the rows from `begin` on. Returns the row of its first access, the row after its last
 /// access, and the row after the frees that follow. The mallocs before the accesses and the frees after them belong to
-/// the operator. If no access is left, all three are the number of rows, and all rows that are left belong to it.
+/// the operator. If no access is left, there is no next operator, and all three are the number of rows.
 pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {

@@ -14,8 +14,8 @@
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
-//! - Operators: between two accesses of one operator stand only mallocs and frees that stand between two of its accesses
-//!   in the recording. No such free moves ahead of such a malloc: two blocks that the operator needs at once would share
+//! - Operators: between two accesses of an operator stand only mallocs and frees that stand between two of its accesses
+//!   in the recording. No such free moves ahead of such a malloc: blocks that the operator needs at once would share
 //!   memory. If it works in place, there may also stand, after its reads, a free of its first input directly followed by
 //!   the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
@@ -353,7 +353,7 @@ struct State<'a> {
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
     /// The row of the recording after the [ordered](Operator::ordered) operator, or access without operator, that began
-    /// last; 0 before the first. The next is looked for from here on: they must stand in the order of the recording.
+    /// last; 0 before the first. Since these stand in the order of the recording, the next is searched from here on.
     next: usize,
     /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
     /// recomputations.

@@ -30,8 +30,9 @@ pub enum Order {
     Time,
     /// A random one of the streams that can go on; the number is the seed of the random numbers.
     Random(u64),
-    /// The first stream that can go on, but the one of this number only if no other can: its work is done as late as
-    /// possible. Streams are numbered from 0, in the order in which they were made.
+    /// Of the streams that can go on, the one of the lowest number; but the stream of the number given here only if no
+    /// other can, so that its work is done as late as possible. Streams are numbered from 0, in the order in which they
+    /// were made.
     Last(usize),
 }
 
@@ -43,8 +44,8 @@ pub struct Options {
     /// The memory of the device, in bytes.
     pub memory: u64,
     /// The device that the host stands in for: the speed of its links with the host, and whether host and device share
-    /// one memory. How many bytes of blocks the host can hold (`host_capacity`) is for the verifier to judge: what is
-    /// pinned here is more, by buffers and whole pages.
+    /// one memory. Its `host_capacity`, the most bytes of blocks that the host can hold, is not enforced here: the
+    /// verifier checks it, and more bytes than those of blocks are pinned, for buffers and whole pages.
     pub device: Device,
     /// Whether to search for races: pairs of pieces of work on two streams that use the same bytes, where at least one
     /// writes them and nothing says which runs first. `HostBackend::races` returns them.

@@ -79,7 +79,7 @@ pub enum Error {
         /// How many elements the result has.
         got: usize,
     },
-    /// The mask has fewer 32-bit words than [`mask_words`] returns for so many elements.
+    /// The mask has fewer 32-bit words than the elements need, which [`mask_words`] tells.
     Mask {
         /// How many 32-bit words of mask the elements need.
         needed: usize,

@@ -94,7 +94,7 @@ struct Aparts {
     blocks: HashMap<u64, Apart>,
     /// The bytes of all blocks in `blocks` together: those that are live outside the arena now.
     live: u64,
-    /// The highest value of `live` so far, in bytes. An arena that was allocated at that time does not count.
+    /// The highest value of `live` so far, in bytes. It never includes the bytes of an arena.
     most: u64,
 }
 
@@ -112,7 +112,7 @@ impl Aparts {
     }
 
     /// Whether the live blocks outside the arena, plus a new arena of `arena` bytes, take at most 17/16 of `most`: the
-    /// most bytes that blocks outside an arena, without the arena, have taken at once so far.
+    /// most bytes that blocks outside an arena have taken at once so far.
     const fn leave_room(&self, arena: u64) -> bool {
         self.live.saturating_add(arena) <= self.most + self.most / 16
     }
@@ -391,8 +391,8 @@ impl<D: Driver> Device<D> {
     /// driver refuses it, or has refused it and is not to be asked again yet.
     ///
     /// A plan may begin in the middle of an iteration, when many blocks of this iteration are live outside the arena.
-    /// Then the arena is allocated later in the iteration, so that both together take no more than an iteration without
-    /// a plan.
+    /// Then the arena is allocated later in the iteration, so that the arena and those blocks together take no more
+    /// than an iteration without a plan.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
         let stream = self.stream?;

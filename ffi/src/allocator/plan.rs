@@ -16,10 +16,15 @@ use crate::workspace::Needed;
 /// Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
 /// them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
 /// tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
-/// The next request is then taken to be the first of the plan; once iterations were marked, and outside of one, the
-/// first request after the next sublet_iteration_begin is.
+/// The next request is then taken to be the first of the plan. But if the caller marks iterations and none is under
+/// way, the first request after the next sublet_iteration_begin is taken to be the first of the plan.
 ///
-/// A plan of 0 blocks, such as an allocator without a plan exports, is no plan: this then does what sublet_forget does.
+/// A plan of 0 blocks, such as an allocator without a plan exports, is no plan: with it, this call does what
+/// sublet_forget does.
+///
+/// Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
+/// half the `events` of the allocator's parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: there is no memory
+/// for the plan's arena; the allocator goes on without a plan.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -50,7 +55,7 @@ pub unsafe extern "C" fn sublet_adopt(
 
 /// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
 /// sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
-/// read and adopted, it makes the other allocator forget its plan.
+/// an allocator that adopts this text forgets its plan.
 ///
 /// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
 /// the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
@@ -91,7 +96,8 @@ const HEADER: &str = "id,lower,upper,size,offset";
 /// `count` is written.
 ///
 /// SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
-/// five numbers. Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
+/// five numbers. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0.
+/// Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(

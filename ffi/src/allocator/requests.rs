@@ -57,6 +57,8 @@ pub unsafe extern "C" fn sublet_realloc(
 }
 
 /// Tells in `bytes` how many bytes the user of the block at `pointer` may use: at least those that were requested.
+///
+/// SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_usable_size(

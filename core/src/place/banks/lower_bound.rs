@@ -56,7 +56,7 @@ impl<'a> Fast<'a> {
     }
 }
 
-/// Fraction bits of what a byte of a block adds to the cost ([`bound_by_step`]).
+/// What a byte of a block adds to the cost is a fixed-point number with this many fraction bits ([`bound_by_step`]).
 const FRACTION: u32 = 32;
 
 /// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
@@ -73,7 +73,7 @@ pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratc
 /// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
 /// because the *fast* banks of memory, those of least cost, cannot hold all blocks. First, the extra cost is computed
 /// as if no block lay in the fast banks. From this is subtracted the most that a set of blocks can save by lying in the
-/// fast banks, within their capacity. The unit is bytes times that of [`Bank::cost`].
+/// fast banks, within their capacity. The result is in bytes times the unit of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -106,8 +106,8 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
 /// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
 /// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
 ///
-/// What a byte of a block adds is rounded down before the blocks are sorted by it: so the order is exact for the
-/// rounded figures, and what they add up to is at most what the exact ones would.
+/// What a byte of a block adds to the cost is rounded down. The blocks are sorted by the rounded numbers, and the same
+/// numbers are added up. So the result is never above the exact one.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

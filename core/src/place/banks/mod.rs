@@ -57,8 +57,8 @@ pub struct Bank {
 pub struct Use {
     /// How many bytes are read from the block and written to it while it is alive.
     pub touched: u64,
-    /// The banks of memory in which the block may lie: bit k stands for bank k. Of a block that operators access, the
-    /// bits of banks that only a DMA engine reaches are to be 0.
+    /// The banks of memory in which the block may lie: bit k stands for bank k. If operators access the block, the bits
+    /// of banks that only a DMA engine reaches must be 0.
     pub banks: u32,
 }
 
@@ -121,11 +121,11 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// Gives every block a bank of memory and an offset there; `uses` and `spots` have an entry for each block.
 ///
 /// # Errors
-/// What [`block::check`] refuses; [`Error::Alignment`] for a bank whose alignment is not a power of two;
-/// [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more than 64 bits can
-/// hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since no placement of
-/// all blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or
-/// `spots` does not have one entry for each block.
+/// The error of [`block::check`] if it refuses the blocks; [`Error::Alignment`] for a bank whose alignment is not a
+/// power of two; [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more
+/// than 64 bits can hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since
+/// no placement of all blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says,
+/// or `uses` or `spots` does not have one entry for each block.
 ///
 /// ```
 /// use sublet_core::place::banks::{self, Bank, Spot, Use};
@@ -208,8 +208,9 @@ pub fn place(
     Ok(Cost { cost, lower_bound })
 }
 
-/// Refuses the first block with which a sum over all blocks would be too large: that of their sizes, rounded up to the
-/// largest alignment of a bank, for 64 bits; that of their prices in the banks that cost them most for 128 bits.
+/// Returns [`Error::SizeOverflow`] for the first block with which a sum over the blocks is too large: the sum of the
+/// sizes, each rounded up to the largest alignment of a bank, for 64 bits; or the sum of the prices, each in the bank
+/// that costs the block most, for 128 bits.
 fn check_sums(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(), Error> {
     let alignment = banks.iter().fold(1, |most, bank| bank.alignment.max(most));
     let (mut sizes, mut prices): (u64, u128) = (0, 0);
@@ -323,8 +324,8 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Puts each block, in this order, into the cheapest of its banks of memory in which all blocks can then be placed.
-    /// The error is [`Error::NoBank`] for the first block that has no such bank.
+    /// Puts each block, in the order of `order`, into the cheapest of its banks of memory in which all blocks can then
+    /// be placed. The error is [`Error::NoBank`] for the first block that has no such bank.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -345,8 +346,8 @@ impl Packing<'_> {
     /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
     /// blocks can then be placed; if several have the same price, to the first of them. False if there is none: the
     /// block stays. It also stays if the other blocks of its bank could not be placed without it: first fit may fail
-    /// with fewer blocks where it has succeeded with more. A price is the block's bytes read and written, times the cost
-    /// of a byte in the bank.
+    /// with fewer blocks where it has succeeded with more. A block's price is its bytes read and written, times the
+    /// cost of a byte in the bank.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;

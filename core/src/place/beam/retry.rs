@@ -17,8 +17,8 @@ const CYCLE: u32 = 4;
 /// Where a block fits nowhere, an attempt to place all blocks goes back and tries again. It counts as stuck at that
 /// block until it has come more than this number of blocks past it.
 const NEAR: u32 = 8;
-/// How often an attempt to place all blocks goes back from one place where a block fits nowhere, and tries again. Then
-/// the attempt is given up.
+/// How often, at most, an attempt to place all blocks goes back from one place where a block fits nowhere, and tries
+/// again. Then the attempt is given up.
 pub(super) const MOST_TRIES: u32 = 12;
 /// With each new try where a block fits nowhere, twice as many arrangements (lists of the living blocks with their
 /// offsets) are kept. The number is doubled at most this many times.
@@ -96,8 +96,8 @@ impl Beam<'_> {
     }
 
     /// Restores arrangement `i` (a list of the living blocks with their offsets) as it was before the block of `step`
-    /// was placed. It gets the blocks placed before that are alive in section `section` of time; `alive` is their
-    /// number.
+    /// was placed. It gets the blocks that were placed before `step` and are alive in section `section` of time;
+    /// `alive` is their number.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
         let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);

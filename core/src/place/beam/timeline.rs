@@ -1,12 +1,13 @@
 //! The lifetimes of the blocks as a pass of the beam search (one attempt to place all blocks) sees them: from the
-//! section of time at which the pass begins outward, in one direction and then in the other.
+//! section of time at which the pass begins outward, in one direction and then in the other. Time is measured in
+//! *ticks* of a *clock*: each section takes some ticks, and busy sections take more than others.
 
 use crate::place::interval::{self, Sweep};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// When a block ends, as two clock times ([`Timeline::clock`]): seen in the present direction of time, and seen in the
-/// other direction. The second is 0 where only the present direction matters.
+/// When a block ends, as two clock times, in ticks: seen in the present direction of time, and seen in the other
+/// direction. The second is 0 where only the present direction matters.
 pub(super) type Ends = [u32; 2];
 
 /// How many ticks of the clock the busiest section of time takes; every section takes at least one.
@@ -120,22 +121,23 @@ impl<'a> Timeline<'a> {
         self.end(b) <= self.section(self.start)
     }
 
-    /// When block `b` ends, seen from section `now`: in the present direction of time alone or, at the section at which
-    /// the attempt begins, in both directions.
+    /// When block `b` ends, as two clock times: seen in the present direction of time, and seen in the other direction.
+    /// The second is 0 unless `now`, the present section, is the one at which the attempt begins.
     pub(super) fn ends(&self, b: u32, now: u32) -> Ends {
         self.seen(now, self.end(b), self.end_seen(b, !self.forward))
     }
 
-    /// Two times, seen from section `now`. The first is when a hole between blocks ends: now, as if the hole were a
-    /// block. The second is when the floor and the ceiling of memory end: after all blocks.
+    /// When two things end that count as blocks, each as two clock times ([`Ends`]). The first is a hole between
+    /// blocks: it ends now, in section `now`. The second is the floor or the ceiling of memory: it ends after all
+    /// blocks.
     pub(super) fn borders(&self, now: u32) -> [Ends; 2] {
         let back = if self.is_start(now) { self.beyond } else { 0 };
         [self.seen(now, now, self.sections - 1 - now), [self.beyond, back]]
     }
 
-    /// The clock times of two sections. The first, `section`, is counted in the present direction of time, the second,
-    /// `other`, in the other direction. The second clock time is 0 unless `now` is the section at which the attempt
-    /// begins.
+    /// The clock times at which two sections begin. The first, `section`, is counted in the present direction of time,
+    /// the second, `other`, in the other direction. The second clock time is 0 unless `now` is the section at which the
+    /// attempt begins.
     fn seen(&self, now: u32, section: u32, other: u32) -> Ends {
         let back = if self.is_start(now) { self.time(other, !self.forward) } else { 0 };
         [self.time(section, self.forward), back]

@@ -1,4 +1,4 @@
-//! Which pairs of blocks may share addresses, and how far apart their begins in memory are then.
+//! Which pairs of blocks may share addresses, and how far apart in memory the two blocks of a pair must begin.
 
 use crate::table::{Table, at, count};
 use crate::workspace::Cell;
@@ -13,8 +13,8 @@ pub(super) struct Pairs<'a> {
     /// By block: if it is an output, 1 + the index of each input with which it may share bytes; 0 in place of an input
     /// that it does not have.
     inputs: Table<'a, [u32; INPUTS]>,
-    /// By block: if it is an output, the least number of bytes by which it begins below each of its inputs, in the
-    /// order of `inputs`.
+    /// By block: if it is an output, the least number of bytes by which it must begin below each of its inputs to share
+    /// bytes with it, in the order of `inputs`.
     distances: Table<'a, [u64; INPUTS]>,
     /// Whether all overlaps are used. False if an output has more than two inputs: overlaps with further ones are
     /// ignored.
@@ -36,8 +36,9 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Enters an overlap in the tables. If the tables have two other inputs of its output already, the overlap is left
-    /// out, and `complete` becomes false. Of overlaps that name the same two blocks, the least distance is kept.
+    /// Enters an overlap in the tables `inputs` and `distances`. If these have two other inputs of its output already,
+    /// the overlap is left out, and `complete` becomes false. Of overlaps that name the same two blocks, the least
+    /// distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);
@@ -62,8 +63,8 @@ impl<'a> Pairs<'a> {
         self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
     }
 
-    /// The inputs that an output may overlap, each with the least number of bytes by which the output begins below the
-    /// input: at most the output's size.
+    /// The inputs that an output may overlap, each with the least number of bytes by which the output must begin below
+    /// the input: at most the output's size.
     pub(super) fn of(&self, output: u32) -> impl Iterator<Item = (u32, u64)> {
         let all = self.inputs[output].into_iter().zip(self.distances[output]);
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))

@@ -251,8 +251,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least peak that a plan above `capacity` can have, in bytes: the next multiple of `unit`, since all offsets
-    /// and all ends are such multiples.
+    /// The least peak above `capacity` that a plan can have, in bytes: the next multiple of `unit`, since all offsets
+    /// and all ends are multiples of `unit`.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }

@@ -94,8 +94,8 @@ const RUNS: u64 = 32;
 /// several capacities (highest peaks that a plan may have). As most instances have a plan whose peak is the lower
 /// bound, the lower bound gets at least this number times the nodes of the shortest run.
 const RUNS_AT_BOUND: u64 = 256;
-/// What [`RUNS_AT_BOUND`] grants to each try to reach the lower bound is at most the whole search's budget of nodes,
-/// divided by this number.
+/// Each try to reach the lower bound gets at least the nodes that [`RUNS_AT_BOUND`] says or, if that is less, the whole
+/// search's budget of nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
 /// A run is one search from the root of the search tree. With a budget of at most this number times the nodes of the
 /// shortest run, the search first tries capacities close to the peak of the best plan so far, and the lower bound only

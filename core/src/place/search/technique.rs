@@ -8,7 +8,7 @@
 #[non_exhaustive]
 pub enum Technique {
     /// Blocks with the same lifetime, size and alignment, and with no given offset, could change places in a plan. So
-    /// the one with the lower number always lies lower: plans with two of them in the other order are not looked at.
+    /// the search gives them one order from the bottom up: plans with two of them in the other order are not looked at.
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
@@ -33,8 +33,8 @@ pub enum Technique {
     /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
     /// again.
     Nogoods,
-    /// The blocks of windows of time are placed alone: if those of one window do not fit within the lower bound, the
-    /// bound is raised.
+    /// The blocks of windows (ranges) of time are placed alone: if those of one window do not fit within the lower
+    /// bound, the bound is raised.
     Windows,
 }
 

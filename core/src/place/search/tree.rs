@@ -207,7 +207,7 @@ impl<'a> Tree<'a> {
     ///    have. Of equals, it is the one with the least c / (1 + f), where c is the number of blocks that could lie at
     ///    the floor, and f counts the nodes of the search that have failed because of the section.
     /// 2. Of these c blocks, the first in the order `State::rank` is returned. In that order, blocks that keep the top
-    ///    of the placed blocks level move forward, as described at `fit`.
+    ///    of the placed blocks level move forward, as described at [`Tree::fit`].
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

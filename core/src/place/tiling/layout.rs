@@ -1,6 +1,6 @@
 //! Reads the offsets of a plan from the states that the search went through. A *state* is the set of orders in which
-//! the living blocks can lie; at an *event*, blocks that lie side by side end, and others take their place. The states
-//! on the way to the last one are made again, and then their events are undone, the last first.
+//! the living blocks can lie, stored as a PQ-tree; at an *event*, blocks that lie side by side end, and others take
+//! their place. The states on the way to the last one are made again, and then their events are undone, the last first.
 
 use super::pq_tree::{children, copy, is_free, leaf};
 use super::{STATE, Tiling};

@@ -10,7 +10,7 @@ const MOST_DIVIDED: u32 = 10;
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
-/// block that ends (or begins) there. If more than 63 do, the only group is the one of all of them.
+/// block, counted from 0, that ends (or begins) there. If more than 63 do, the only group is the one of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -64,9 +64,11 @@ impl Group {
 /// A search for the parts of a group of blocks whose sizes add up to a given sum.
 pub(super) struct Sums {
     group: Group,
-    /// The blocks chosen so far whose sizes are to add up to the given sum, a bit for each.
+    /// The blocks of the group that are chosen so far, a bit for each; the sum of their sizes is to be a given number
+    /// of bytes.
     taken: u64,
-    /// The bytes that the part still lacks: the given sum less the sizes of the blocks in `taken`.
+    /// How many bytes are still to be chosen: the sum that the search is given, less the sizes of the blocks in
+    /// `taken`.
     missing: u64,
     /// The block that the search looks at next, as the number of its bit in `taken`.
     place: u32,

@@ -221,7 +221,7 @@ impl PqTree<'_> {
 
     /// Replaces leaves below node `root`, a node whose children stand in one order or its reverse, by the leaves `new`.
     /// The children that lose leaves must be next to each other. Only the first and the last of these may keep some
-    /// leaves, which then stand before and after the new ones. False if that is not so.
+    /// leaves, which then stand before and after the new ones. False if the leaves to be replaced do not lie like that.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;

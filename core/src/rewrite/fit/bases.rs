@@ -23,9 +23,10 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 /// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from the highest limit
 /// that is known to be too low to the least footprint found so far (the memory that a schedule takes on the device).
 const PROBES: u32 = 7;
-/// Before that search, a lower bound is asked for this many limits whether they are too low. They bisect the interval
-/// from half of the least footprint to the whole of it. With swaps it is not asked: there the least footprint is the
-/// lowest limit already, and searches just below it would take long.
+/// Before the lowest limit within which a schedule fits is searched for, a lower bound is asked for this many limits
+/// whether they are too low. They bisect the interval from half of the least footprint (the memory that a schedule
+/// takes on the device) to the whole of it. With swaps the bound is not asked: there the least footprint is the lowest
+/// limit already, and searches just below it would take long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
@@ -36,7 +37,7 @@ const PROBE: u64 = 16;
 const LEAST: u32 = 14;
 
 /// A recorded trace, and room for three traces that are made from it, for one order of the operators at a time: its
-/// rows in that order, the same with masks, and the same with masks and in-place reuse.
+/// rows in that order, these rows with masks, and the rows with masks and in-place reuse.
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
@@ -162,8 +163,8 @@ pub(super) struct Bases<'s> {
     /// masks (one bit for each element of a block that a ReLU reads or writes) and in-place reuse (outputs written over
     /// inputs); it is none if these change nothing. The second is the recording, and is always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load (the most bytes alive at once) of the recording with its operators in this order, in bytes. Masks
-    /// and in-place reuse are not counted in.
+    /// The max load (the most bytes alive at once), in bytes, of the recording with its operators in the order that is
+    /// tried now. Masks and in-place reuse are not counted in.
     pub(super) peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).
@@ -171,9 +172,9 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Searches for schedules within the limit on each trace of this order of the operators, by all ways to save
-    /// memory, alone and together. Ends once the best schedule adds at most `most` ns to the recorded trace. Tries
-    /// nothing if a lower bound proves that no schedule in this order is within the limit.
+    /// Searches for schedules within the limit on each trace for the order of the operators that is tried now, by all
+    /// ways to save memory, alone and together. Ends once the best schedule adds at most `most` ns to the recorded
+    /// trace. Tries nothing if a lower bound proves that no schedule in this order is within the limit.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -187,9 +188,9 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` for each trace of this order of the operators in turn. Its argument is a [`Pass`], which has the
-    /// trace and does the work on it. Ends once the best schedule adds at most `most` ns to the recorded trace, or once
-    /// the caller has ended the work.
+    /// Calls `then` for each trace for the order of the operators that is tried now, one after the other. The argument
+    /// of `then` is a [`Pass`], which has the trace and does the work on it. Ends once the best schedule adds at most
+    /// `most` ns to the recorded trace, or once the caller has ended the work.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -267,7 +268,8 @@ impl Bases<'_> {
         Ok((stage, least))
     }
 
-    /// Whether a lower bound proves that no schedule in this order of the operators is within `limit` bytes.
+    /// Whether a lower bound proves that no schedule is within `limit` bytes in the order of the operators that is
+    /// tried now.
     fn is_too_low(&self, limit: u64, scratch: Workspace<'_>) -> Result<bool, Error> {
         let using = self.options.using.without(Means::Order);
         Ok(least_overhead(self.recorded, &Options { limit, using, ..*self.options }, scratch)?.is_infinite())

@@ -12,7 +12,7 @@ use crate::rewrite::means::recompute::Recomputer;
 use crate::{Workspace, WorkspaceLen};
 
 /// At most this many operators, at even distances, are looked at to find how many bytes can be on the host while they
-/// run. The operators between two of these get the figure of the earlier one.
+/// run. Each other operator gets the figure of the last operator before it that was looked at.
 const LOOKS: u32 = 256;
 /// The most idle times of blocks that are gone through, in all, to find how many bytes can be on the host while
 /// operators run. Each operator that is looked at takes one walk through all idle times. So with many idle times fewer

@@ -293,8 +293,8 @@ workspace! {
             written: u64[rows + 1],
         }
         records {
-            /// For each block, the operator to whose sum of bytes it was added last; none if it was added to none so
-            /// far. So a block that an operator accesses several times is added only once.
+            /// For each block, the operator to whose sum of bytes the block was added last; none if it has not been
+            /// added to any. So a block that an operator accesses several times is added only once.
             counted[BlockId]: Option<u32>[blocks],
         }
     }
@@ -399,15 +399,16 @@ workspace! {
             /// `f64`. The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be
             /// recomputed.
             cost[IdleId]: u64[rows + blocks],
-            /// The indices of the idle times, the one with the least recompute cost first.
+            /// The indices of the idle times of blocks (the times between two accesses of a block), the one with the
+            /// least recompute cost first.
             by_cost: u32[rows + blocks],
             /// Scratch memory for sorting the idle times of blocks: the times between two accesses of a block.
             aside: u32[rows + blocks],
         }
         parts {
-            /// The idle blocks, each with its bytes and with the time, in ns, that there is for its copies: for the
-            /// copy out, from the end of the write of its value until the operator begins; for the copy in, from the
-            /// operator's end until the next use.
+            /// The blocks that are idle while one operator runs, each with its bytes and with the time, in ns, that
+            /// there is for its copies: for the copy out, from the end of the write of its value until that operator
+            /// begins; for the copy in, from that operator's end until the next use.
             away: Away(rows + blocks),
         }
         state {
@@ -420,9 +421,9 @@ workspace! {
 }
 
 impl Returns<'_> {
-    /// Finds for each idle time what it costs to recompute its block, in ns per byte (infinite if the block cannot be
-    /// recomputed), and sorts the idle times by that. Also counts the idle times, and finds whether blocks may be
-    /// swapped.
+    /// Finds for each idle time (time between two accesses of a block) what it costs to recompute its block, in ns per
+    /// byte (infinite if the block cannot be recomputed), and sorts the idle times by that. Also counts the idle times,
+    /// and finds whether blocks may be swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());

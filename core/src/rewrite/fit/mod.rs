@@ -10,7 +10,7 @@
 //!    made after recomputation, which takes it into account, and before swaps. Masks and in-place reuse take no time:
 //!    where they are enough, nothing else is tried.
 //! 3. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
-//! 4. Both, one after the other: recomputation down to a level (a load, or what the links can carry), then swaps down
+//! 4. Recomputation, then swaps: recomputation down to a level (a load, or what the links can carry), then swaps down
 //!    to the limit, for a grid of levels (module `levels`).
 //! 5. Swapping alone, by the [`Policy`] (the rule that decides which blocks are swapped): a schedule whose load is
 //!    within the limit. The times for which blocks are on the device are then shortened as far as the schedule takes no

@@ -50,8 +50,9 @@ pub(super) const HOPELESS: f64 = 1.25;
 /// The most work, in blocks placed, that may be spent on one order of the operators once a schedule fits: about half a
 /// minute. Only recordings of more than some ten thousand rows come to it.
 pub(super) const MOST: u64 = 100_000_000;
-/// For each row of the recording, [`MOST`] is lowered by this many blocks placed, but to no less than a quarter. That
-/// stands for work that is not counted where it is done: the rows of traces are written and gone through many times.
+/// The work that may be spent on one order of the operators, [`MOST`] blocks placed, is lowered by this many blocks
+/// placed for each row of the recording, but to no less than a quarter of `MOST`. That stands for work that is not
+/// counted where it is done: the rows of traces are written and gone through many times.
 const ROW: u64 = 450;
 
 /// The trace in which recomputation is planned first, and then swaps.
@@ -139,9 +140,9 @@ struct Best {
     residencies: usize,
 }
 
-/// When the placement of a schedule is given up: if the peak still exceeds the limit by more than the limit divided by
-/// [`FAR`] once `few` blocks have been placed, and each block as often as the heuristics may start in any case
-/// ([`STARTS`], [`STARTS_RECOMPUTING`]).
+/// When the placement of a schedule is given up: if its peak exceeds the limit by more than the limit divided by
+/// [`FAR`]. Before that, at least `few` blocks have to be placed, and the heuristics have to start as often as they may
+/// in any case ([`STARTS`], [`STARTS_RECOMPUTING`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.

@@ -75,8 +75,9 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// How the search for swaps goes on where values are recomputed: first as in [`WANDER`], then as in [`NEAR`], but with
-/// less work, since it is done for many levels (how much is recomputed).
+/// How the search for swaps goes on where values are recomputed, in two parts. First each plan starts from the plan
+/// before it, as in [`WANDER`]; then the search goes back to the best schedule after a few plans that are not better,
+/// as in [`NEAR`]. Both parts get less work than there, since they are done for many levels (how much is recomputed).
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -147,9 +148,9 @@ impl Trial<'_, '_, '_, '_> {
         takes_at_least(&flat, &options, overhead - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
-    /// Plans swaps as `swaps` says, and places the schedules that result. Returns whether one of them fits and, if none
-    /// does, why. `work` is how many operators and gaps (idle times of blocks) a search for swaps may look at. `Err` if
-    /// a row of the trace is invalid or the lent memory is too short.
+    /// Plans swaps by each policy in `swaps`, or no swaps, and places the schedule of each plan. Returns whether any of
+    /// these schedules fits and, if none does, why. `work` is how many operators and gaps (idle times of blocks) a
+    /// search for swaps may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -163,8 +164,9 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Tries the `policies` (rules that decide which blocks are swapped) one after the other. [`Policy::Auto`] searches
     /// for better schedules twice: from its own first schedule that fits and, after all policies, from the best
-    /// schedule of any policy. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err`
-    /// if a row of the trace is invalid or the lent memory is too short.
+    /// schedule of any policy. `work` is how many operators and gaps (idle times of blocks) a search may look at.
+    /// Returns whether a schedule fits and, if none does, why. `Err` if a row of the trace is invalid or the lent
+    /// memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -234,10 +236,10 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it as [`climb`](Self::climb) does.
-    /// `best` is the time, in ns, that this schedule adds to the trace without swaps; returns the same figure for the
-    /// best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search may look at.
-    /// `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it by plans that take less time
+    /// ([`climb`](Self::climb)). `best` is the time, in ns, that this schedule adds to the trace without swaps; returns
+    /// the time that the best schedule found adds. `work` is how many operators and gaps (idle times of blocks) a whole
+    /// search may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
@@ -246,8 +248,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Places the planned schedule, and plans again with more headroom (bytes held back below the limit), until a
     /// schedule fits. `planned` is the time, in ns, that the plan adds to the trace without swaps. `work` is how many
-    /// operators and gaps (idle times of blocks) the search for the first plan could look at. `Err` if a row of the
-    /// trace is invalid or the lent memory is too short.
+    /// operators and gaps (idle times of blocks) the search for the first plan could look at. Returns the result of the
+    /// last placement. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
         let few = if policy == Policy::Auto { FEW_OF_SEARCH } else { FEW };
         let mut planned = Some(planned);
@@ -270,8 +272,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
     /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
-    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the same
-    /// figure for the best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search
+    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the time
+    /// that the best schedule found adds. `work` is how many operators and gaps (idle times of blocks) a whole search
     /// may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);

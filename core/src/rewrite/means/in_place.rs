@@ -19,7 +19,7 @@
 //!
 //! This pass runs after masks are made and after recomputations are written: both need to find the free of each block
 //! where it was, and this pass moves frees. The load (bytes alive at a step) rises nowhere. Whether one operator works
-//! in place does not depend on the others, so there are no ties. Cost: O(rows log rows), linear workspace.
+//! in place does not depend on the others, so their order does not matter. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;

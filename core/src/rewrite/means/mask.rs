@@ -57,8 +57,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// Writes the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`]
-/// if `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or for a row of the recording whose block number is
+/// not below the recording's number of blocks; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the
+/// workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::mask;

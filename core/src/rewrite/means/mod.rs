@@ -76,7 +76,7 @@ means! {
 }
 
 impl Means {
-    /// The means of saving memory whose [`name`](Self::name) this is; none if no means has this name.
+    /// The means of saving memory that has this [`name`](Self::name); none if no means has it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|m| m.name() == name)

@@ -114,9 +114,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording to `out`, which must be as long, with the operators in another order. The search for
-/// the order ends early, with the best order so far, when `stops` returns true. Returns true; or false, with nothing of
-/// use in `out`, in these cases:
+/// Writes the rows of a recording to `out`, with the operators in another order. `out` must have as many rows as the
+/// recording. The search for the order ends early, with the best order so far, when `stops` returns true. Returns true;
+/// or false, with nothing of use in `out`, in these cases:
 /// - every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered));
 /// - the order that is found is the recorded one;
 /// - [`Reordering::LeastLoad`] finds no lower max load (the most bytes alive at a step) than [`Reordering::Early`].

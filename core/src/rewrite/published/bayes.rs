@@ -160,8 +160,8 @@ fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
 }
 
 /// How much a set of weights is expected to improve on the least overhead so far. Its overhead is taken to be normally
-/// distributed, with a mean that is `gain` below the least overhead and the standard deviation `deviation`. All three
-/// numbers are in standard deviations of the overheads seen.
+/// distributed, with a mean that is `gain` below the least overhead and the standard deviation `deviation`. Both
+/// arguments and the result are in units of the standard deviation of the overheads seen.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
     let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);

@@ -161,9 +161,9 @@ record! {
     /// What is known of a block: which operators access it first and last, what it is used for, and whether a gradient
     /// is written over it.
     struct Known {
-        /// The first operator that accesses the block.
+        /// The first operator that accesses the block; none if no operator does.
         first: Option<u32>,
-        /// The last operator that accesses the block and is not the gradient of a ReLU.
+        /// The last operator that accesses the block and is not the gradient of a ReLU; none if there is none.
         last: Option<u32>,
         /// Whether more than one operator accesses the block.
         is_shared: bool,
@@ -182,7 +182,8 @@ record! {
         /// For a gradient that is written over an activation: whether it has been freed once. If it is allocated again
         /// after that, it takes memory of its own.
         has_ended: bool,
-        /// The row of the block's last free in the trace that [`Layers::peak`] looks at.
+        /// The row of the block's last free in the trace that [`Layers::peak`] looks at; none if the block is never
+        /// freed.
         last_free: Option<u32>,
     }
 }
@@ -297,7 +298,7 @@ impl Layers<'_> {
     }
 
     /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
-    /// second if gradients are written over activations. A gradient counts as as large as its activation.
+    /// second if gradients are written over activations. Each gradient is counted with the size of its activation.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;

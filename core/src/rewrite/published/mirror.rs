@@ -57,9 +57,11 @@ record! {
         /// Whether the block is a result of the forward pass: the forward pass writes it, the backward pass does not,
         /// and it is freed before the iteration ends.
         pub(in crate::rewrite) is_result: bool,
-        /// The first operator of the forward pass that writes the block.
+        /// The first operator of the forward pass that writes the block; none if there is none, or if the recording
+        /// decides when the block is allocated and freed.
         pub(in crate::rewrite) maker: Option<u32>,
-        /// The last operator of the forward pass that accesses the block.
+        /// The last operator of the forward pass that accesses the block; none if there is none, or if the recording
+        /// decides when the block is allocated and freed.
         pub(in crate::rewrite) last_forward: Option<u32>,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,

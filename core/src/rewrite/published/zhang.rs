@@ -91,8 +91,9 @@ impl Selection<'_> {
     }
 
     /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps (times in which a block is not used)
-    /// with the highest scores. A gap's score is the sum of four published scores with these [`Weights`]. Returns false
-    /// if the load is still above `limit` bytes and no gap is left that would lower it.
+    /// with the highest scores. A gap's score is the sum of four published scores, each times its weight in `weights`.
+    /// `scope` says which gaps may be chosen. Returns false if the load is still above `limit` bytes and no gap is left
+    /// that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -249,9 +250,9 @@ impl Selection<'_> {
     }
 
     /// Sets when the memory of the block of each chosen gap (a time in which a block is not used) is freed and
-    /// allocated again. It is freed as late as the load can stay within `limit` bytes, or not at all where that is not
-    /// needed. It is allocated early enough for the copy in to be done when the block is read, or as early as the limit
-    /// allows. For a block that is on the host when the iteration begins, only the allocation is set.
+    /// allocated again. It is freed as late as the limit on the load, `limit` bytes, allows, or not at all where that
+    /// is not needed. It is allocated early enough for the copy in to be done when the block is read, or as early as
+    /// the limit allows. For a block that is on the host when the iteration begins, only the allocation is set.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -284,10 +285,10 @@ impl Selection<'_> {
     }
 }
 
-/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) get its memory back earlier, so
-/// that its copy in can end in time: before the block is used, and before the next copy in should begin, at the time
-/// `link`. The memory is allocated only where that many bytes are free within `limit` bytes. Returns when the copy in
-/// of this block should begin. Times are in ns.
+/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) be allocated again at an earlier
+/// boundary between operators, so that its copy in can end in time: before the block is used, and before the next copy
+/// in should begin, at the time `link`. The boundary is moved only as far as the load with this block stays within
+/// `limit` bytes. Returns when the copy in of this block should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

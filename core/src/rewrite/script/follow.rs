@@ -22,7 +22,7 @@ workspace! {
         tables {
             /// For each block, the number of the last run that accesses the value which the block holds at the present
             /// run; 0 if there is none. The runs of operators, recomputations included, are numbered from 1 in their
-            /// order. Used while they are gone through backwards, and again forwards.
+            /// order. Used while the runs are gone through backwards, and again forwards.
             last[BlockId]: u32[blocks],
         }
         records {

@@ -117,8 +117,8 @@ impl<'a> Candidates<'a> {
 }
 
 /// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
-/// such an order to `order` and its max load to `found`. If there is none, both stay as they are. Ends early when
-/// `stops` returns true.
+/// such an order to `order` and its max load to `found`. If it finds none, `order` and `found` stay as they are. Ends
+/// early, without an order, when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,

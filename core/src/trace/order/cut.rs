@@ -39,7 +39,8 @@ const SOURCE: u32 = 1;
 /// Marks a node of the flow network that has to be on the sink's side of the cut, that of the operators still to run.
 const SINK: u32 = 2;
 
-/// Length of the workspace of [`lower_bound`], for a flow network of this many tensors, operators, operands and edges.
+/// Length of the workspace of [`lower_bound`], for a model of this size. `operands` is how many inputs and outputs all
+/// operators have together, `edges` how many pairs of operators have to run one before the other.
 pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     let (nodes, arcs) = (operators + 2 * tensors, 2 * (tensors + 2 * operands + edges));
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }

@@ -8,9 +8,9 @@
 //! before which v now runs, and none of them needs more memory than before.
 //!
 //! Why it is safe to put off a source, an operator that reads nothing (one that unpacks weights, for example): take any
-//! order, and move the source to right before the first operator that reads its tensor. That operator has the tensor
-//! alive anyway, and those in between no longer have. So a search leaves the sources out: the tensor of a source comes
-//! alive with its first reader.
+//! order, and move the source to right before the first operator that reads its tensor. While that operator runs, the
+//! tensor is alive anyway. While the operators run that the source has moved past, the tensor is no longer alive. So a
+//! search leaves the sources out: the tensor of a source comes alive with its first reader.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -42,15 +42,16 @@ pub(crate) struct Model<'a> {
     /// The tensors that each operator touches (reads or writes), operator by operator; each tensor once for an
     /// operator.
     touched: Table<'a, u32>,
-    /// For each tensor: how many operators touch it.
+    /// For each tensor: how many operators touch it (read or write it), not counting those that the search leaves out.
     users: Table<'a, u32>,
     /// For each operator: the index in `next` of the first operator that waits for it. One more entry, after the last
     /// operator, is the length of `next`.
     first_next: Table<'a, u32>,
     /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
-    /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. It can
-    /// run when the operators of all these entries have run.
+    /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. The
+    /// entries of operators that the search leaves out are not counted. The operator can run when the operators of all
+    /// entries that are counted have run.
     waits: Table<'a, u32>,
     /// A bit for each operator: 1 if the search leaves it out ([`Self::put_off_sources`]).
     late: Table<'a, u64>,

@@ -1,5 +1,5 @@
 //! The state of the search at a node of its tree: which blocks are placed, where each of the others can still lie, and
-//! how to take decisions back.
+//! how to take decisions back. Sizes and offsets are counted in units of a number of bytes that divides all sizes.
 
 mod decide;
 mod propagate;
@@ -28,11 +28,11 @@ const END: usize = 2;
 /// this index is the second lowest end in memory that one of them can still have; the lowest is at [`END`].
 const SECOND: usize = 3;
 /// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the number of the one that can end lowest, as [`END`] says; [`NONE`] if all blocks are placed.
+/// this index is the number of the one that can end lowest, as [`END`] says; [`NONE`] if all blocks alive there are
+/// placed.
 const ENDER: usize = 4;
 /// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is a number of blocks: of the open blocks, those that can still lie at the lowest offset that any open
-/// block can have, which stands at index [`FLOOR`].
+/// this index is how many of them can still lie at the lowest offset of all, the one at index [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
 /// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
 /// this index is the lowest end that one of them can have if it lies below all the others. Only those count whose least
@@ -103,7 +103,7 @@ pub(super) struct State<'a> {
     /// are alike if they have the same lifetime, size and alignment and are not pinned. Without [`Technique::Twins`], 0
     /// for all.
     twin: Table<'a, u32>,
-    /// The pinned blocks, lowest first.
+    /// The pinned blocks, the one of lowest offset first.
     pins: Table<'a, u32>,
     pin_count: u32,
     /// Whether blocks may lie at any offset, in units of a number of bytes that divides all sizes: no block is pinned,
@@ -531,7 +531,7 @@ fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// The least multiple of `mask + 1` that is not below `v`.
+/// The least multiple of `mask + 1` that is not below `v`; `u64::MAX` if it does not fit 64 bits.
 #[inline]
 fn align(v: u64, mask: u64) -> u64 {
     v.checked_add(mask).map_or(u64::MAX, |v| v & !mask)

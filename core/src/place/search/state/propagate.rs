@@ -161,7 +161,7 @@ impl State<'_> {
     /// Raises the least possible offsets of unplaced blocks that are alive in section `s` of time, where the offset is
     /// shown to be too low:
     /// - if the block lay there, the other unplaced blocks of the section would not fit in the room above;
-    /// - or the block has to lie on top of an unplaced one, and all of these end higher.
+    /// - or the block has to lie on top of an unplaced one, and all unplaced ones of the section end higher.
     ///
     /// In small instances, also raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement
     /// within the capacity.

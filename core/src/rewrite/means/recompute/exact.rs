@@ -87,8 +87,8 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: the bytes on the device before it runs that the search does not decide about. They
-            /// belong to blocks that are allocated and freed as in the recording, and never evicted or recomputed. In
+            /// For each operator: the bytes of those blocks on the device before it runs that the search does not
+            /// decide about. They are allocated and freed as in the recording, and never evicted or recomputed. In
             /// two's complement.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
@@ -166,8 +166,8 @@ impl States<'_> {
 
     /// Keeps a state of the search, if it is new or was found before with a higher cost (the time spent on
     /// recomputation to reach it). `key` is its cost plus a lower bound on the time still to be spent, in ns. `parent`
-    /// is the state before it; none for the first state. `ran` is the operator that ran between the two; none where a
-    /// value was evicted. Fails if there is no memory for another state.
+    /// is the state before it; none for the first state. `ran` is the operator that ran to get from `parent` to the
+    /// state; none where a value was evicted. Fails if there is no memory for another state.
     fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);

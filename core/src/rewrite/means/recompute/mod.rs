@@ -1,9 +1,9 @@
 //! Recomputation: a value is freed, and the operator that made it runs a second time before the value is read again.
 //!
 //! A *walk* is a pass of the planner over all operators, in their order and under a limit, that decides which values
-//! are evicted and recomputed. It makes a *script*: which operators run, which are recomputed, and which blocks are
-//! freed, in order. The cost of a script is its *excess*, the bytes by which its load exceeds the limit, and its
-//! *delay*, the time that it adds.
+//! are *evicted* (freed although they are read later) and recomputed. It makes a *script*: which operators run, which
+//! are recomputed, and which blocks are freed, in order. The cost of a script is its *excess*, the bytes by which its
+//! load exceeds the limit, and its *delay*, the time that it adds.
 //!
 //! Two things steer a walk: the *weight* of each block, a factor of the score by which blocks are chosen to be evicted,
 //! and *virtual uses*. A virtual use is a read, in an earlier walk, that served to recompute another value; it is
@@ -207,8 +207,8 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
     /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing, which
     /// changes the weights of blocks (factors of their eviction scores). `work` is about how many accesses and
-    /// recompute costs the search may look at. Returns the best script's cost, which may exceed the limit; none if
-    /// every script that was tried adds more than `most` ns or could not be completed.
+    /// recompute costs the search may look at. Returns the cost of the best script, whose load may exceed the limit;
+    /// none if every script that was tried adds more than `most` ns or could not be completed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -274,7 +274,7 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation again after the limit or the headroom (bytes held back below the limit) has changed. Makes
     /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
     /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
-    /// best plan, which may exceed the limit; none if a walk before the annealing does not come to its end.
+    /// best plan, whose load may exceed the limit; none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;

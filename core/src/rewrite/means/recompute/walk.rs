@@ -293,8 +293,8 @@ impl<'a> Walk<'a> {
         self.walk_once(preference, limit, most)
     }
 
-    /// Makes a planning walk over all operators once. [`Walk::walk`] makes a second one if a value was lost in the
-    /// first that should have been kept.
+    /// Makes one planning walk over all operators. Returns its cost, or none in the cases that [`Walk::walk`] names.
+    /// `walk` makes a second one if a value was lost in the first that should have been kept.
     fn walk_once(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;

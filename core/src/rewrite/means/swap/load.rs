@@ -16,8 +16,8 @@ workspace! {
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
             /// For each operator: its load in bytes, less the bytes that `whole` has for its run (the group of
-            /// neighbouring operators that it is in). The load is the sum of the two, added with wrapping, as what is
-            /// kept here may be negative, in two's complement.
+            /// neighbouring operators that it is in). To get the load, this entry and that of `whole` are added with
+            /// wrapping, as this entry may be negative, in two's complement.
             own: u64[room],
             /// For each run, a group of neighbouring operators: the bytes to add to the load of each operator in the
             /// run.

@@ -165,10 +165,10 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Makes the schedule in which every block is swapped that can be copied out before one operator and back in after
-    /// it, within the iteration: the operator at which the original trace has its max load (the most bytes alive). No
-    /// other block is swapped; a block that is overwritten before it is read again is not either. Returns the max load
-    /// that is left, in bytes: Zhang et al.'s `load_min`.
+    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load (the
+    /// most bytes alive). Each block is swapped that can be copied out before this operator and back in after it,
+    /// within the iteration. No other block is swapped; a block that is overwritten before it is read again is not
+    /// either. Returns the max load that is left, in bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -232,7 +232,7 @@ impl<'a> Swapper<'a> {
     /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
     /// with the highest sum of the four scores, each times its weight ([`Weights`]). Makes it twice, with gaps within
     /// the iteration only, and with gaps across the iteration's end too, and keeps the faster schedule. Returns how
-    /// much longer this takes than the original, in ns; none if neither is within the limit.
+    /// much longer the kept schedule takes than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
@@ -276,9 +276,11 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score ([`Weights`]), or
-    /// from that by a weighted sum of all four, if it is the fastest. To find the weights of the sum takes about as
-    /// long as the search itself. None if no schedule but that of the weighted sum is within the limit.
+    /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
+    /// gaps (times without access), improves the fastest of several schedules. These are the five of
+    /// [`Swapper::search`], one by the fourth score ([`Weights`]), and one by a weighted sum of all four scores. To
+    /// find the weights of the sum takes about as long as the search itself. Returns how much longer the improved
+    /// schedule takes than the original, in ns; none if no schedule but that of the weighted sum is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -377,9 +379,11 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule from the beginning, and not from the present schedule on. Keeps the present one if the
-    /// search finds none that is faster. `planned` is how much longer the present one takes than the original, in ns;
-    /// none if it misses the limit. Returns the same figure for the schedule that is kept.
+    /// Searches for a schedule within `limit` bytes from the beginning, and not from the present schedule on; the
+    /// search may look at `work` operators and gaps (times without access). `planned` is how much longer the present
+    /// schedule takes than the original, in ns; none if it misses the limit. The present schedule is kept if it is
+    /// within the limit and the search finds none that is faster. Returns how much longer the schedule that was found
+    /// or kept takes than the original, in ns; none if neither is within the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

@@ -62,8 +62,9 @@ workspace! {
             /// same boundary (give), list 1 those whose blocks are allocated again at the same boundary (take). Each
             /// entry is an `Option<GapId>`, stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap: the gap after it in each of the same two lists. Each entry is an `Option<GapId>`, stored
-            /// as a number.
+            /// For each gap: the gap after it in each of two lists. List 0 has the gaps whose blocks are freed at the
+            /// same boundary (give), list 1 those whose blocks are allocated again at the same boundary (take). Each
+            /// entry is an `Option<GapId>`, stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each version (a block's value between two writes): the boundary between operators at which its copy
             /// to the host is due; [`NONE`] if it needs no copy.
@@ -180,7 +181,7 @@ impl Positions<'_> {
 
 impl<'a> Schedule<'a> {
     /// Finds the load of each operator (the bytes alive while it runs) if no block is freed in a gap (a time in which
-    /// no operator accesses it). Also finds how long the two copies of each block take.
+    /// no operator accesses it). Also finds how long the copies of each block to the host and back take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -221,9 +222,9 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
-    /// Of the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on: those in which
-    /// `operator` lies while their block is on the device. Gaps that are not in use count too. `n` is at most 64, and
-    /// all `n` gaps must end after the operator.
+    /// The gaps (times in which no operator accesses a block), in use or not, that contain `operator` and whose blocks
+    /// are on the device while it runs. Only the `n` gaps with the numbers from `first` on are looked at. `n` is at
+    /// most 64, and all `n` gaps must end after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(

@@ -47,7 +47,7 @@ workspace! {
 /// The most changes that the log of one move of the search holds, so that the move can be undone. A change sets where a
 /// block is freed and allocated again. A move that fills the log is undone.
 const LOG: usize = 512;
-/// The same number as [`LOG`], as a `u32`.
+/// [`LOG`], the most changes that one move of the search may make, as a `u32`.
 const LOG_U32: u32 = 512;
 
 /// How many gaps (times in which no operator accesses a block) are compared when one is chosen to free memory. If none

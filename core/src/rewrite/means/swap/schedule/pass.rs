@@ -66,7 +66,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Forgets the simulation before this one: no value has been copied, and no copy waits.
+    /// Forgets the previous simulation, before a new one begins: no value has been copied, and no copy waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -190,10 +190,10 @@ impl Schedule<'_> {
         }
     }
 
-    /// Shortens the time for which blocks are on the device, while the schedule takes no longer than in the latest
-    /// simulation. Memory is freed where the copy out is done, and allocated as late as the link allows. Then fewer
-    /// blocks are alive at the same time, and the blocks are easier to place. To be called after a [`run`](Self::run)
-    /// that did not end early.
+    /// Shortens the time for which blocks are on the device. Memory is freed where the copy out is done, and allocated
+    /// as late as the link allows. Then fewer blocks are alive at the same time, and the blocks are easier to place.
+    /// The schedule should take no longer than in the latest simulation; the caller has to check that. To be called
+    /// after a [`run`](Self::run) that did not end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
