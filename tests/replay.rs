@@ -279,7 +279,7 @@ fn a_plan_that_was_made_elsewhere_is_followed_from_the_first_request() {
     assert!(ids.len() == 2 && coarse.allocator.state() == State::Replay);
     let mut short = Checked::new(Config { events: 13, ..config(1 << 16) });
     let refused = short.allocator.adopt(&plan);
-    assert_eq!(refused, Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: 7, got: 6 }));
+    assert_eq!(refused, Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: 14, got: 13 }));
     let mut narrow = Checked::new(config(1024));
     assert!(matches!(narrow.allocator.adopt(&plan), Err(Error::OutOfMemory { .. })));
     assert_eq!(narrow.allocator.state(), State::Profile);

@@ -75,25 +75,12 @@ impl Load<'_> {
                 self.whole[run] = self.whole[run].wrapping_add(bytes);
                 self.most[run] = self.most[run].wrapping_add(bytes);
             } else {
-                self.add_within(run, operator, end.min(to), bytes);
+                for own in self.own.range_mut(operator, end.min(to)) {
+                    *own = own.wrapping_add(bytes);
+                }
+                self.look(run);
             }
             operator = end;
-        }
-    }
-
-    /// Adds `bytes` to the load of each operator in `from..to`, which are in one run (a group of neighbours).
-    fn add_within(&mut self, run: u32, from: u32, to: u32, bytes: u64) {
-        let whole = self.whole[run];
-        let mut most = 0;
-        for own in self.own.range_mut(from, to) {
-            *own = own.wrapping_add(bytes);
-            most = most.max(own.wrapping_add(whole));
-        }
-        // The highest load of the run is that of another operator, unless it is one of these now or was one before.
-        if most >= self.most[run] {
-            self.most[run] = most;
-        } else if most.wrapping_sub(bytes) == self.most[run] {
-            self.look(run);
         }
     }
 
