@@ -437,8 +437,9 @@ enum sublet_status
    */
   SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
   /**
-   * In a network, the memory (a tensor's storage), operator or access of number `index` holds `got`, which this
-   * version does not know.
+   * In a network, the memory (a tensor's storage), the operator or the access of number `index` has a field whose
+   * value this version of the library does not know. `got` is the bits of `flags` and `reserved` of a memory or an
+   * operator; of an access it is `how`. The error does not say which of the three kinds it is about.
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
@@ -2207,7 +2208,7 @@ typedef struct sublet_statistics {
 } sublet_statistics;
 
 /**
- * How much of a pool is in use, now and so far.
+ * How much of a pool is in use: the blocks and bytes that are live now, and the most that have been used so far.
  */
 typedef struct sublet_pool_usage {
   /**

@@ -209,10 +209,12 @@ extern "C" {
  * sublet_verify_schedule for iterations that repeat, and simulated on the device that `trace` describes:
  * sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
  *
- * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
- * such GPU. SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes. SUBLET_STATUS_HOST_IS_DEVICE:
- * host and device share one memory, but the schedule has copies and `params` names no folder. SUBLET_STATUS_STORAGE:
- * the folder's file system does not open files past the page cache, or has no room.
+ * `needed` and `got` are the fields of `error`. SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or it is so old
+ * that it lacks a function that is needed, or there is no GPU of the number in `params`. SUBLET_STATUS_OUT_OF_MEMORY:
+ * the device or the host has not `needed` bytes. SUBLET_STATUS_HOST_IS_DEVICE: the schedule copies blocks to the host,
+ * but host and device share one memory, and `params` names no folder to swap blocks to. SUBLET_STATUS_STORAGE: blocks
+ * cannot be swapped to a file in the folder. For example, the folder's file system does not open files past the page
+ * cache, or has no room.
  *
  * SUBLET_STATUS_DRIVER: a call of the CUDA driver failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: a
  * call of the driver failed, and no call will work again in this process. All functions of a runtime can fail with

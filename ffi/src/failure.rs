@@ -319,8 +319,9 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// Errors of the planner that are the same after they are translated to C and back, as the tests do: at least one
-    /// for each status that such errors have.
+    /// Errors of the planner from which a [`sublet_error`] is made in the tests, and which `origin` must make from it
+    /// again unchanged. There is at least one error for each status from which `origin` makes an error.
+    /// [`Error::OverCapacity`] is not among them: a [`sublet_error`] does not hold its lower bound.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

@@ -18,7 +18,7 @@ pub struct sublet_pool(Pool<'static>);
 
 handles!(sublet_pool: b"pool    ");
 
-/// How much of a pool is in use, now and so far.
+/// How much of a pool is in use: the blocks and bytes that are live now, and the most that have been used so far.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_pool_usage {

@@ -1,4 +1,5 @@
-//! The statuses that functions return, and what they mean in words.
+//! The statuses that functions return, and what they mean in words. In the comments on the statuses, `index`, `needed`
+//! and `got` are fields of the sublet_error that comes with the status.
 
 use core::ffi::{CStr, c_char};
 
@@ -177,8 +178,9 @@ pub enum sublet_status {
     AccessUnknownOperator = 121,
     /// Access `index` of a network is by an operator of a lower number than that of the access above it.
     AccessOutOfOrder = 122,
-    /// In a network, the memory (a tensor's storage), operator or access of number `index` holds `got`, which this
-    /// version does not know.
+    /// In a network, the memory (a tensor's storage), the operator or the access of number `index` has a field whose
+    /// value this version of the library does not know. `got` is the bits of `flags` and `reserved` of a memory or an
+    /// operator; of an access it is `how`. The error does not say which of the three kinds it is about.
     NetworkUnknownValue = 123,
 
     /// In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a

@@ -101,7 +101,7 @@ pub enum Error {
     },
     /// There are more elements than one launch of a GPU kernel can have.
     TooLong {
-        /// How many elements there are.
+        /// How many elements the launch was asked to compute.
         elements: u64,
     },
     /// The CUDA driver failed.

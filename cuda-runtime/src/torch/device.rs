@@ -488,9 +488,9 @@ impl<D: Driver> Device<D> {
             && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether the block at `address` cannot be freed now: at least one of three streams is captured into a CUDA graph.
-    /// The three are `stream`, in which the block is freed; any other stream that has used the block; and the stream
-    /// whose requests are planned.
+    /// Whether the block at `address` cannot be freed now, because a stream that matters for it is captured into a CUDA
+    /// graph. Three kinds of streams matter: `stream`, in which the block is freed; all other streams that have used
+    /// the block; and the stream whose requests are planned, if there is one yet.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();

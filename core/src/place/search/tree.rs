@@ -39,13 +39,13 @@ pub(super) struct Tree<'a> {
     /// at this depth. To take the placement back, all later changes are undone. A section is a stretch of time; its
     /// record sums up the blocks there that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// For each depth in the search tree: the first section of time of the component from which a block was placed
-    /// there. A component is a range of sections such that no block still to be placed is alive both in it and outside
-    /// of it.
+    /// For each depth in the search tree: the first section of the component that was searched when a block was placed
+    /// at that depth. Sections are stretches of time, numbered from 0; a component is a range of sections such that no
+    /// block still to be placed is alive both in it and outside of it.
     low: Table<'a, u32>,
-    /// For each depth in the search tree: one past the last section of time of the component from which a block was
-    /// placed there. A component is a range of sections such that no block still to be placed is alive both in it and
-    /// outside of it.
+    /// For each depth in the search tree: one past the last section of the component that was searched when a block was
+    /// placed at that depth. Sections are stretches of time, numbered from 0; a component is a range of sections such
+    /// that no block still to be placed is alive both in it and outside of it.
     high: Table<'a, u32>,
     /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
     /// changes to blocks, and changes to sections' records. A section is a stretch of time; its record sums up the

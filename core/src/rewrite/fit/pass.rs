@@ -37,9 +37,10 @@ const BLOCKS: u64 = 2_000_000;
 /// swaps ([`patience`]). All traces that are tried share it: up to two for each order of the operators.
 const VAIN: u64 = 20;
 
-/// The budget of work for all traces together while no schedule fits, in units of the work to place one block. `work`
-/// is what one search for swaps may do, in operators and gaps (idle times of blocks) looked at; [`WORK_PER_BLOCK`] of
-/// them count as one block placed.
+/// The work that may be done until a first schedule within the memory limit is found, counted in blocks placed. All
+/// traces that are tried share it: up to two for each order of the operators. It grows with `work`, which is what one
+/// search for swaps may do, counted in operators and gaps (idle times of blocks) looked at. [`WORK_PER_BLOCK`]
+/// operators or gaps count as one block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }

@@ -69,8 +69,9 @@ pub enum Cuts {
 pub struct Mirrored {
     /// How many rows the rewritten trace has.
     pub rows: usize,
-    /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); for
-    /// [`Plan::Recursive`], over the first cuts alone, not those of the parts; 0 for [`Plan::Cheap`].
+    /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016). For
+    /// [`Plan::Recursive`] only the outermost cuts are counted, not those that cut a segment again. 0 for
+    /// [`Plan::Cheap`].
     pub stored: u64,
     /// The bytes of the largest of the segments into which the cuts divide the forward pass (y in Chen et al. 2016).
     /// For [`Plan::Recursive`] these are the cuts of the parts too. Of a segment's results, those that the backward

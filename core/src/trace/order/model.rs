@@ -155,7 +155,9 @@ impl<'a> Model<'a> {
         self.waits[next] += 1;
     }
 
-    /// Completes the model when all edges are added, and counts the operators that touch each tensor.
+    /// Completes the model: the lists of which operators wait for which, and how many operators touch each tensor. To
+    /// be called once, after everything is added: tensors, operators, and the pairs of operators of which the first has
+    /// to run before the second.
     pub(crate) fn finish(&mut self) {
         for operator in 0..self.operators {
             self.first_next[operator + 1] = self.first_next[operator + 1].max(self.first_next[operator]);

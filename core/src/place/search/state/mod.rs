@@ -179,7 +179,7 @@ pub(super) struct State<'a> {
     /// The unplaced blocks of the section of time that [`State::find_edges`] looks at: the least offset and the size of
     /// each. The highest least offset comes first.
     jobs: Table<'a, [u64; 2]>,
-    /// The numbers of the blocks in `jobs`, in the same order.
+    /// By entry of `jobs`: the number of the block that the entry describes.
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,

@@ -82,7 +82,8 @@ record! {
 
 workspace! {
     /// One planning walk: goes through all operators in order under a limit, and decides which values are evicted and
-    /// recomputed. Holds what is on the device at this point of the walk, and the parameters of the choice.
+    /// recomputed. Holds what is on the device when the operator runs that the walk has come to, and the parameters by
+    /// which the values to evict are chosen.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
             /// The headroom of each operator: the bytes held back below the limit while the operator runs.
@@ -431,10 +432,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the operator that writes a version (a block's value between two writes) on the stack of the operators to
-    /// recompute. Pins the blocks that the operator accesses: they are not evicted until it has run. Frees each of
-    /// these blocks that holds a later version than the operator accesses. Returns none if the operator may not be
-    /// recomputed, if a block to be freed is also pinned by another operator, if the list of steps is full, or if the
-    /// steps cost more than allowed.
+    /// recompute. Pins the managed blocks (those that the planner may free between any two operators) that it accesses:
+    /// they stay until it has run. Frees each of them that holds a later version than it accesses. Returns none if no
+    /// operator may be recomputed to write the version; if a block to be freed is pinned by another operator too; if
+    /// the script is full; or if it exceeds the limit by more bytes, or adds more time, than `most` allows.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;

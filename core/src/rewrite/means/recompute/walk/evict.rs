@@ -245,9 +245,10 @@ impl Walk<'_> {
         }
     }
 
-    /// To be called when `version` is missing from now on. The operator that writes `version` may have to be recomputed
-    /// for it anyway (be owed); then the operator's other outputs cost less to recompute. Marks the blocks of these
-    /// outputs as stale, so that their eviction scores are computed anew.
+    /// Marks as stale the blocks of the other outputs of the operator that writes `version`, so that their eviction
+    /// scores are computed anew. To be called when `version`, a block's value between two writes, goes missing. From
+    /// then on the operator may be owed (it has to be recomputed for `version` anyway), so that its other outputs cost
+    /// less to recompute.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
