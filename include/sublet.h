@@ -94,10 +94,11 @@
  * The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
  * does.
  *
- * A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
- * the first run has updated it, and it must not be updated again. An operator may be recomputed if its output does not
- * depend on such a block: a batch norm only updates its running statistics there. An operator whose output depends on
- * such a block needs this flag: a layer's gradient, for example, that also updates the weights which it reads.
+ * An operator may both read and write a persistent block (allocated at time 0, never freed). The first run updates the
+ * block. A recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on
+ * such a block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
+ * operator whose output does not depend on the block may be recomputed: for example a batch norm, which updates its
+ * running statistics in the block, but does not use them for its output.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
@@ -2606,8 +2607,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
  *   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
  * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
- *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
- *   moved.
+ *   out before any is copied in, since one may begin where another has ended. If `keep_persistent` in `params` is 1,
+ *   no block has moved.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
@@ -3203,7 +3204,8 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 
 /**
- * Tells how much of a pool is in use, now and so far.
+ * Writes to `usage` how many blocks and bytes of a pool are live now, the most bytes that have been live at once, and
+ * the highest end that a block has had.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_stats(struct sublet_pool *pool,

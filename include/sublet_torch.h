@@ -125,8 +125,9 @@ void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 void sublet_torch_reset(void);
 
 /**
- * Limits the memory that is held on a device, from here on, to `fraction` (from 0 to 1) of all memory of the device:
- * what CUDAPluggableAllocator takes by `set_memory_fraction_fn`. Memory that is held already is kept.
+ * Limits the memory that the allocator holds on a device to `fraction` (from 0 to 1) of all memory of the device. From
+ * now on no more memory is taken from the driver than the limit allows. Memory that is held already is kept, even if
+ * it is above the limit. CUDAPluggableAllocator takes this function by `set_memory_fraction_fn`.
  */
 void sublet_torch_memory_fraction(double fraction, int device);
 

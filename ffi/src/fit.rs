@@ -339,8 +339,8 @@ impl<'a> Written<'a> {
 /// - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
 ///   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
 /// - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
-///   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
-///   moved.
+///   out before any is copied in, since one may begin where another has ended. If `keep_persistent` in `params` is 1,
+///   no block has moved.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.

@@ -14,10 +14,11 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
 /// does.
 ///
-/// A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
-/// the first run has updated it, and it must not be updated again. An operator may be recomputed if its output does not
-/// depend on such a block: a batch norm only updates its running statistics there. An operator whose output depends on
-/// such a block needs this flag: a layer's gradient, for example, that also updates the weights which it reads.
+/// An operator may both read and write a persistent block (allocated at time 0, never freed). The first run updates the
+/// block. A recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on
+/// such a block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
+/// operator whose output does not depend on the block may be recomputed: for example a batch norm, which updates its
+/// running statistics in the block, but does not use them for its output.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
 /// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep

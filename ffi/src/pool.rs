@@ -126,7 +126,8 @@ pub unsafe extern "C" fn sublet_pool_free(
     })
 }
 
-/// Tells how much of a pool is in use, now and so far.
+/// Writes to `usage` how many blocks and bytes of a pool are live now, the most bytes that have been live at once, and
+/// the highest end that a block has had.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_stats(

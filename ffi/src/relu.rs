@@ -377,7 +377,8 @@ pub unsafe extern "C" fn sublet_relu_launch_backward(
 mod tests {
     use super::*;
 
-    /// In a launch, whatever is wrong with the operands is in the struct that holds them.
+    /// A launch has one argument for all operands, a struct. So a failure names this argument as the wrong one,
+    /// whichever operand is wrong.
     #[test]
     fn a_failure_of_a_launch_names_the_operands() {
         let errors = [

@@ -138,8 +138,9 @@ pub extern "C" fn sublet_torch_reset() {
     told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
 }
 
-/// Limits the memory that is held on a device, from here on, to `fraction` (from 0 to 1) of all memory of the device:
-/// what CUDAPluggableAllocator takes by `set_memory_fraction_fn`. Memory that is held already is kept.
+/// Limits the memory that the allocator holds on a device to `fraction` (from 0 to 1) of all memory of the device. From
+/// now on no more memory is taken from the driver than the limit allows. Memory that is held already is kept, even if
+/// it is above the limit. CUDAPluggableAllocator takes this function by `set_memory_fraction_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     told("sublet_torch_memory_fraction", Some(device), || {

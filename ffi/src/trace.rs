@@ -114,7 +114,8 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// Writes values of the planner, in the form that they have in C, to the beginning of `to`, an output of the call.
+/// Writes each value of `from`, in the form that it has in C, to the same index of `to`, an array that the caller in C
+/// gave. If one of the two is shorter, only its length is written: `to` is empty if the caller wants no values.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

@@ -187,6 +187,8 @@ pub(crate) fn rows(
         operator.ordered |= !is_needed;
     }
     if !operators.is_empty() {
+        names.resize(graph.nodes.len(), String::new());
+        operators.resize(graph.nodes.len(), Operator::default());
         names.push("end of the iteration".into());
         operators.push(Operator { rerun: false, ..Operator::default() });
     }

@@ -140,8 +140,9 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Whether the [lower bound](takes_at_least) proves that every schedule made by swaps in this trace adds at least
-    /// `overhead` ns to the original. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Whether the [lower bound](takes_at_least) proves that every schedule within the limit that is made by swaps in
+    /// the trial's trace (`rows`) takes at least `overhead` ns longer than the recording. `Err` if a row of the trace
+    /// is invalid or the lent memory is too short.
     pub(super) fn takes_at_least(&mut self, overhead: f64) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());

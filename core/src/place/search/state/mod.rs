@@ -174,7 +174,8 @@ pub(super) struct State<'a> {
     /// How many blocks and sections were looked at since the search began.
     pub looked: u64,
     heap: Heap<'a, u32>,
-    /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
+    /// By unplaced block: the lowest offset at which the block can lie, as [`State::settle`] works it out; `u64::MAX`
+    /// if it has not come to the block yet. Used only while `settle` runs.
     settling: Table<'a, u64>,
     /// The unplaced blocks of the section of time that [`State::find_edges`] looks at: the least offset and the size of
     /// each. The highest least offset comes first.

@@ -379,11 +379,11 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule within `limit` bytes from the beginning, and not from the present schedule on; the
-    /// search may look at `work` operators and gaps (times without access). `planned` is how much longer the present
-    /// schedule takes than the original, in ns; none if it misses the limit. The present schedule is kept if it is
-    /// within the limit and the search finds none that is faster. Returns how much longer the schedule that was found
-    /// or kept takes than the original, in ns; none if neither is within the limit.
+    /// Searches for a schedule within `limit` bytes. The search starts anew, and not from the present schedule; it may
+    /// look at `work` operators and gaps (times without access). `planned` is how much longer the present schedule
+    /// takes than the original, in ns; none if it misses the limit. The present schedule is kept if it is within the
+    /// limit and the search finds none that is faster. Returns how much longer the schedule that was found or kept
+    /// takes than the original, in ns; none if neither is within the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
