@@ -56,6 +56,11 @@ impl Trace {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
     }
 
+    /// How long the iteration takes, in ns: the time of the last row. 0 if the input has no times.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.rows.last().map_or(0, |row| row.time_ns)
+    }
+
     /// Makes every operator keep its place.
     pub(crate) fn keep_order(&mut self) {
         self.operators.iter_mut().for_each(|operator| operator.ordered = true);

@@ -146,7 +146,8 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
 }
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
-/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average.
+/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. The cells are split
+/// in Hoare's way, and not by [`partition`]: the order in which they are left decides which plans beam search finds.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];

@@ -253,9 +253,8 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 ///
 /// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
 /// memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
-/// nothing to run for it; without such tensors there is no such operator. If there is, do not give
-/// SUBLET_OPERATOR_UNORDERED to it, nor to an operator whose results nobody reads: sublet_fit could move the operator
-/// behind the end.
+/// nothing to run for it; without such tensors it is not added. If it is, neither it nor an operator whose results
+/// nobody reads may have SUBLET_OPERATOR_UNORDERED: sublet_fit could move an operator behind the end.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
-    let (until, time_ns) = (Until::after(args.time_limit), trace.rows.last().map_or(0, |row| row.time_ns));
+    let (until, time_ns) = (Until::after(args.time_limit), trace.time_ns());
     let bound = ladder::lower_bound(trace, &options).map_err(|e| refuse(args, &problem, &e, 0.0, &options, &notes))?;
     let made = progress::during("fitting", |bar| {
         let mut watch = |best_ns: f64| {
@@ -319,7 +319,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
             note.unwrap_or_default()
         )));
     }
-    let untimed = trace.rows.last().is_none_or(|row| row.time_ns == 0).then_some(UNTIMED);
+    let untimed = (trace.time_ns() == 0).then_some(UNTIMED);
     Ok(Asked { using: using.on(device), notes: note.into_iter().chain(untimed).collect() })
 }
 

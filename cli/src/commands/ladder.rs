@@ -25,7 +25,7 @@ use crate::text::size::Limit;
 pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64>, Error> {
     let mut scratch = Scratch::of(fit::lower_bound_workspace(trace.rows.len(), trace.names.len()));
     let ns = fit::least_overhead(&trace.recorded(), options, scratch.lend())?;
-    let original_ns = trace.rows.last().map_or(0, |row| row.time_ns) as f64;
+    let original_ns = trace.time_ns() as f64;
     // The bound holds for the recorded order alone, unless it is infinite: then some operator alone does not fit, in
     // any order.
     let known = ns.is_infinite() || !options.using.has(Means::Order);

@@ -202,7 +202,7 @@ impl<'a> Stats<'a> {
 fn events(trace: &Trace, peak_step: u32) -> Events {
     let mut e = Events {
         peak_time_ns: trace.rows.get(peak_step as usize).map_or(0, |r| r.time_ns),
-        end_time_ns: trace.rows.last().map_or(0, |r| r.time_ns),
+        end_time_ns: trace.time_ns(),
         ..Events::default()
     };
     let (mut operators, mut rerun) = (BTreeSet::new(), BTreeSet::new());

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = fit::recorded(&problem)?;
-    if trace.rows.last().is_none_or(|row| row.time_ns == 0) {
+    if trace.time_ns() == 0 {
         return Err(InputError::file(&args.common.input, fit::UNTIMED).into());
     }
     let swaps: &[Means] = if args.policy.is_empty() { &args.common.using } else { &[Means::Swap] };
