@@ -171,6 +171,6 @@ impl Problem {
         let mut scratch = Scratch::of(verify::workspace(self.blocks.len()));
         let plan =
             verify::verify(&self.blocks, offsets, &Constraints::NONE, scratch.lend()).map_err(|e| self.explain(&e))?;
-        then(&Picture { problem: self, plan: &plan, solver, rows: Vec::new(), run: None })
+        then(&Picture { problem: self, plan: &plan, solver, optimal: plan.is_optimal(), rows: Vec::new(), run: None })
     }
 }

@@ -137,6 +137,9 @@ fn what_one_order_needs_is_no_bound_on_all_orders() {
     // Nor is a plan of that order, whose max load is its peak, proved optimal.
     let found = plan(&model, &["--reorder", "--json"]).json();
     assert_eq!((found["peak"].as_u64(), found["optimal"].as_bool()), (Some(960), Some(false)), "{found}");
+    let page = |options: &[&str]| plan(&model, &[options, &["--report", "-"]].concat()).out;
+    let claims = |page: String| page.contains("\"optimal\":true");
+    assert!(!claims(page(&["--reorder"])) && claims(page(&[])));
     for (capacity, status, answer) in [("959B", 3, "none found"), ("895B", 1, "proved: none fits")] {
         let ran = plan(&model, &["--reorder", "--json", "--capacity", capacity]);
         let json = ran.json();

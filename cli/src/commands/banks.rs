@@ -246,7 +246,8 @@ fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec
         let mut scratch = Scratch::of(verify::workspace(offsets.len()));
         let plan = verify::verify(&problem.blocks, &offsets, &Constraints::NONE, scratch.lend())
             .map_err(|e| Failure::No(format!("the plan of bank {bank} is invalid, please report it: {e}")))?;
-        let picture = Picture { problem: &problem, plan: &plan, solver: "banks", rows: Vec::new(), run: None };
+        let optimal = plan.is_optimal();
+        let picture = Picture { problem: &problem, plan: &plan, solver: "banks", optimal, rows: Vec::new(), run: None };
         let mut page = Vec::new();
         report::html(&picture, &mut page).map_err(|e| Failure::printing(&e))?;
         maps.push((format!("{bank}: {peak} of {capacity} bytes"), page));

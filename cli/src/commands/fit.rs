@@ -240,8 +240,8 @@ fn write(
         gaps,
     };
     let plan = fitted.schedule.plan();
-    let solver = outcome.policy.unwrap_or_default();
-    let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
+    let (solver, optimal) = (outcome.policy.unwrap_or_default(), plan.is_optimal());
+    let picture = Picture { problem: &rewritten, plan, solver, optimal, rows: Vec::new(), run: Some(run) };
     output::write(file, |out| report::write(file, &picture, out))?;
     Ok(())
 }

@@ -80,21 +80,25 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         let certificate = Certificate::of(problem, &plan, constraints.alignment, summary.lower_bound);
         output::write(file, |out| output::json(&certificate, out))?;
     }
-    if let Some(file) = &args.report {
-        write_report(file, problem, &plan, summary, seconds)?;
-    }
-    let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
+    // Where outputs reach into inputs, there is only one solver.
+    let solver = if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" };
     // Where operators may be reordered, a plan is optimal only if its order is known to need the least.
     let least_order = planned.as_deref().is_some_and(|planned| planned.ordered.is_some_and(|o| o.is_least()));
     let optimal = plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
+    if let Some(file) = &args.report {
+        let Summary { peak, lower_bound, nodes, .. } = summary;
+        let row = SolverRow { solver: solver.into(), peak, lower_bound, optimal, nodes, seconds };
+        let picture = Picture { problem, plan: &plan, solver, optimal, rows: vec![row], run: None };
+        output::write(file, |out| report::write(file, &picture, out))?;
+    }
+    let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
     let known = model.as_deref().zip(plans.as_mut()).zip(planned.as_deref());
     let known = known.map(|(((model, _), plans), planned)| ModelOutcome::of(args, model, &scratch, plans, planned));
     let outcome = Outcome {
         model: known.as_ref(),
-        // Where outputs reach into inputs, there is only one solver.
-        solver: Some(if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" }),
+        solver: Some(solver),
         answer: constraints.capacity.map(|_| "found"),
         seconds,
         optimal,
@@ -124,22 +128,6 @@ fn each_elsewhere(args: &PlanArgs) -> Result<(), Failure> {
         ("--proof", proof),
     ];
     output::each_elsewhere(&args.input, &results)
-}
-
-/// Draws a plan; the report also tells its solver, its lower bound and the seconds that it took.
-fn write_report(
-    file: &str,
-    problem: &Problem,
-    plan: &VerifiedPlan<'_>,
-    summary: Summary,
-    seconds: f64,
-) -> Result<(), Failure> {
-    let Summary { peak, lower_bound, solver, nodes } = summary;
-    let optimal = peak == lower_bound;
-    let row = SolverRow { solver: solver.name().into(), peak, lower_bound, optimal, nodes, seconds };
-    let picture = Picture { problem, plan, solver: solver.name(), rows: vec![row], run: None };
-    output::write(file, |out| report::write(file, &picture, out))?;
-    Ok(())
 }
 
 /// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and

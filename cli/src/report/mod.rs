@@ -32,6 +32,8 @@ pub(crate) struct Picture<'a> {
     pub(crate) plan: &'a VerifiedPlan<'a>,
     /// The solver; for a fit the policy of swapping, empty where nothing is swapped.
     pub(crate) solver: &'a str,
+    /// Whether no plan has a lower peak; of a model whose operators were reordered, no plan of any order.
+    pub(crate) optimal: bool,
     /// The results of all solvers; not shown if there are none.
     pub(crate) rows: Vec<SolverRow>,
     /// For a fitted trace: how it runs.

@@ -236,9 +236,9 @@ function fillLegend() {
   byId("legend").hidden = !plan.groups.length;
 }
 fillLegend();
-byId("lines").textContent = plan.optimal
-  ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
-  : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
+byId("lines").textContent = plan.peak === plan.max_load
+  ? "The line is the peak, which is the max load: no plan of these live ranges needs less. Dotted: the step of the max load."
+  : "Solid line: the peak, what this plan needs. Dashed: the max load, below which no plan of these live ranges is. Dotted: its step.";
 if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns; click it to see why.";
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +

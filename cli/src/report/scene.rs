@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
             peak: plan.peak(),
             max_load: plan.max_load(),
             ratio: plan.ratio(),
-            optimal: plan.is_optimal(),
+            optimal: picture.optimal,
             steps: [blocks.iter().map(|b| b.start).min().unwrap_or(0), blocks.iter().map(|b| b.end).max().unwrap_or(1)],
             peak_step: curve.iter().find(|&&(_, load)| load == plan.max_load()).map_or(0, |&(step, _)| step),
             colorings,

@@ -282,7 +282,7 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
     for part in [&scale.map, &scale.load] {
         let (peak, most) = (part.y(scene.peak), part.y(scene.max_load));
         line(out, "bound", "#14161a", (LEFT, peak), (RIGHT, peak), "")?;
-        if !scene.optimal {
+        if scene.peak > scene.max_load {
             line(out, "bound", "#14161a", (LEFT, most), (RIGHT, most), r#"stroke-dasharray="5 4""#)?;
         }
         let x = scale.x(scene.moment(scene.peak_step));
@@ -299,7 +299,7 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
     }
     let halo = &format!(r#"text-anchor="end" {above}"#);
     let peak = (RIGHT - 6.0, scale.map.y(scene.peak) - 6.0);
-    if scene.optimal {
+    if scene.peak == scene.max_load {
         return text(out, "ink halo", peak, halo, &format!("peak = max load {}", bytes(scene.peak)));
     }
     text(out, "ink halo", peak, halo, &format!("peak {}", bytes(scene.peak)))?;

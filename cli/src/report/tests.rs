@@ -20,7 +20,7 @@ fn written(problem: &Problem, offsets: &[u64], write: impl Fn(&Picture<'_>, &mut
         nodes: 7,
         seconds: 0.25,
     };
-    let picture = Picture { problem, plan: &plan, solver: HOSTILE, rows: vec![row], run: None };
+    let picture = Picture { problem, plan: &plan, solver: HOSTILE, optimal: true, rows: vec![row], run: None };
     let mut out = Vec::new();
     write(&picture, &mut out).unwrap();
     String::from_utf8(out).unwrap()

@@ -133,7 +133,7 @@ function drawBounds(pen, plan, named) {
   const x = Math.round(pen.x(plan.peak_at)) + .5;
   g.setLineDash([ratio, 3 * ratio]);
   g.beginPath(); g.moveTo(x, 0); g.lineTo(x, h); g.stroke();
-  if (plan.optimal) {
+  if (plan.peak === plan.max_load) {
     line(plan.peak, [], `peak = max load ${bytes(plan.peak)}`, true);
   } else {
     line(plan.peak, [], `peak ${bytes(plan.peak)}`, true);

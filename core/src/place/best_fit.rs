@@ -175,12 +175,4 @@ mod tests {
             prop_assert_eq!(run(&blocks, 1 << alignment), naive(&blocks, 1 << alignment));
         }
     }
-
-    #[test]
-    fn a_long_gap_between_lifetimes_is_a_line_of_its_own() {
-        // The steps [3, 5) are a line of their own, of height 1. When it is lifted, it becomes one line with the two of
-        // height 2 beside it.
-        let blocks = [Block::new(0, 3, 1), Block::new(5, 8, 1), Block::new(0, 8, 1), Block::new(0, 2, 7)];
-        assert_eq!(run(&blocks, 1), naive(&blocks, 1));
-    }
 }

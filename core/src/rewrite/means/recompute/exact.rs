@@ -243,13 +243,17 @@ impl Recomputer<'_> {
         let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
         let mut states = States::lend(states, &mut scratch);
         let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
-        self.optimum = true;
-        let Some(end) = end else { return least };
+        let Some(end) = end else {
+            self.optimum = true;
+            return least;
+        };
         let steps = most_rows(program.rows.len());
         let Some(runs) = runs_to(&states, end, steps, &mut scratch) else { return least };
         let mut follower = Follower::lend(steps, program.size.len(), &mut scratch);
-        let found = self.follow(&mut follower, &runs, limit);
-        let found = found.filter(|found| found.excess == 0 && least.is_none_or(|least| *found < least));
+        let found = self.follow(&mut follower, &runs, limit).filter(|found| found.excess == 0);
+        // A script with more rows than there is room for is not made, and then nothing is proved of `least`.
+        self.optimum = found.is_some();
+        let found = found.filter(|found| least.is_none_or(|least| *found < least));
         if found.is_some() {
             self.keep_script(follower.script());
         }
