@@ -340,6 +340,11 @@ python_package() {
     local run=("${ends[@]}" "$python/bin/pytest" --quiet --import-mode=importlib)
     "${run[@]}" python/tests/test_sublet.py
     "${run[@]}" --doctest-modules --doctest-ignore-import-errors --pyargs sublet
+    if timeout 600 "$python/bin/pip" install --quiet --disable-pip-version-check onnx==1.23.2 onnxruntime==1.32.0; then
+        "${run[@]}" python/tests/test_onnx.py
+    else
+        echo "skipped: ONNX, which cannot be installed here"
+    fi
     if [ "${SUBLET_TORCH:-1}" = 0 ]; then
         echo "skipped: PyTorch, for SUBLET_TORCH is 0"
         return

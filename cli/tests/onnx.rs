@@ -126,6 +126,33 @@ fn recomputation_keeps_all_that_a_model_gives_back() {
 }
 
 #[test]
+fn operators_take_the_times_that_a_run_has_noted() {
+    let timed = |name: &str, inputs: &str, outputs: &str, time_ns: &str| {
+        let entry = [field(1, b"sublet.time_ns"), field(2, time_ns.as_bytes())].concat();
+        [node(name, inputs, outputs), field(9, &entry)].concat()
+    };
+    let tensor = |name: &str, n: usize| value(name, FLOAT, &[n]);
+    // `a` is large, and read again in the end. To recompute it takes 3 of 10 us.
+    let chain = |time_ns: &str| {
+        let nodes = [
+            timed("Exp", "x", "a", time_ns),
+            timed("ReduceSum", "a", "b", "2000"),
+            timed("Exp", "b", "c", "1000"),
+            timed("ReduceSum", "c", "d", "1000"),
+            timed("Add", "a d", "y", "3000"),
+        ];
+        let inner = [tensor("a", 1000), tensor("b", 1), tensor("c", 1000), tensor("d", 1)];
+        model(&nodes, "", [&[tensor("x", 1)], &[tensor("y", 1)], &inner])
+    };
+    let fitted = run("fit", &chain("3000"), &["--using", "recompute", "--limit", "60%", "--json"]);
+    assert_eq!((fitted.status, fitted.json()["time_ns"].as_f64()), (0, Some(13_000.0)), "{fitted:?}");
+    assert!(run("sweep", &chain("3000"), &["--using", "recompute", "--points", "2"]).status == 0);
+    let refused = plan(&chain("3 us"), &[]);
+    assert!(refused.status == 2 && refused.err.contains("Exp is no number of ns: \"3 us\""), "{refused:?}");
+    assert_eq!(plan(&chain(&u64::MAX.to_string()), &[]).status, 0);
+}
+
+#[test]
 fn what_one_order_needs_is_no_bound_on_all_orders() {
     // The order that is found needs 960 bytes; of other orders it is known that they need 896.
     let sum = |j: usize| node("Sum", &format!("a{j} a{} a{}", (3 * j + 1) % 12, (7 * j + 2) % 12), &format!("b{j}"));

@@ -32,6 +32,11 @@ def doubled(x: Tensor) -> Tensor:
     return torch.from_numpy(x.numpy() * 2)
 
 
+def halve(weight: Tensor) -> None:
+    assert weight.grad is not None
+    weight.grad.mul_(0.5)
+
+
 class Case:
     """A step, its arguments, and what changes between the calls."""
 
@@ -251,6 +256,27 @@ class Attributes(Case):
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return super().loss(x, y) * self.network.scale
+
+
+class Hooks(Case):
+    """Functions that change what a layer gives, a gradient, an update and the input of all layers come and go."""
+
+    def change(self, i: int) -> None:
+        layer = self.network[0]
+        if i == 2:
+            layer.register_forward_hook(lambda _, given, out: out * 2)
+        elif i == 3:
+            layer.weight.register_hook(lambda gradient: gradient * 3)
+        elif i == 4:
+            layer.weight.register_post_accumulate_grad_hook(halve)
+        elif i == 5:
+            self.optimizer.register_step_post_hook(lambda *_: layer.bias.data.mul_(0.9))
+        elif i == 6:
+            self.all = nn.modules.module.register_module_forward_pre_hook(lambda _, given: (given[0] + 1,))
+
+    def after(self) -> None:
+        if hasattr(self, "all"):
+            self.all.remove()
 
 
 class Own(Case):
@@ -554,7 +580,7 @@ class Little(Case):
 
 SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
 SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Frozen, Normed]
-SAME += [Scalars, Betas, Attributes, Own, Passed, Lengths]
+SAME += [Scalars, Betas, Attributes, Hooks, Own, Passed, Lengths]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
 REFUSED += [Close, Address, Storage, Shared, Capsule, Options, Wrapped, Packed, Sequences, Reduced, Functional]

@@ -24,6 +24,7 @@ import sublet.torch
 from processes import ran
 from sublet.torch import _measure
 from sublet.torch._watch import reads_told
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 
 def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[str]]:
@@ -435,17 +436,30 @@ def test_an_output_that_is_still_there_is_computed_anew_in_its_place() -> None:
     assert there == [0, 0]
 
 
-def test_threads_may_record_at_the_same_time() -> None:
-    x, told = torch.ones(2), []
-    first, second = (reads_told(lambda *_, n=n: told.append(n)) for n in (1, 2))
-    with ThreadPoolExecutor(1) as pool:
-        first.__enter__()
-        pool.submit(second.__enter__).result()
-        x.tolist()
-        first.__exit__(None, None, None)
+def test_reads_are_seen_in_the_threads_of_a_recording_and_in_no_others() -> None:
+    x = torch.ones(2)
+    recordings = sublet.torch.record(x), sublet.torch.record(x)
+    watches = [reads_told(recording.tell) for recording in recordings]
+    for watch in watches:
+        watch.__enter__()
+
+    def refused() -> list[bool]:
+        return [bool(recording.refused) for recording in recordings]
+
+    with ThreadPoolExecutor(1) as pool, recordings[0]:
         pool.submit(x.tolist).result()
-        pool.submit(second.__exit__, None, None, None).result()
-    assert told == [1, 2] and "tolist" not in vars(torch.Tensor)
+        assert refused() == [False, False]
+        # As PyTorch does in the thread that runs the backward pass of a GPU.
+        pool.submit(_push_mode, recordings[0]).result()
+        pool.submit(x.tolist).result()
+        pool.submit(_pop_mode).result()
+        assert refused() == [True, False]
+    watches[0].__exit__(None, None, None)
+    with recordings[1]:
+        x.tolist()
+    assert refused() == [True, True]
+    watches[1].__exit__(None, None, None)
+    assert "tolist" not in vars(torch.Tensor)
 
 
 @torch.library.custom_op("tests::noisy", mutates_args=())

@@ -81,15 +81,12 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         output::write(file, |out| output::json(&certificate, out))?;
     }
     // Where outputs reach into inputs, there is only one solver.
-    let solver = if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" };
+    let solver_name = if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" };
     // Where operators may be reordered, a plan is optimal only if its order is known to need the least.
     let least_order = planned.as_deref().is_some_and(|planned| planned.ordered.is_some_and(|o| o.is_least()));
     let optimal = plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
     if let Some(file) = &args.report {
-        let Summary { peak, lower_bound, nodes, .. } = summary;
-        let row = SolverRow { solver: solver.into(), peak, lower_bound, optimal, nodes, seconds };
-        let picture = Picture { problem, plan: &plan, solver, optimal, rows: vec![row], run: None };
-        output::write(file, |out| report::write(file, &picture, out))?;
+        write_report(file, problem, &plan, (solver_name, optimal), (summary, seconds))?;
     }
     let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
     // The search may have proved a lower bound above the max load.
@@ -98,7 +95,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let known = known.map(|(((model, _), plans), planned)| ModelOutcome::of(args, model, &scratch, plans, planned));
     let outcome = Outcome {
         model: known.as_ref(),
-        solver: Some(solver),
+        solver: Some(solver_name),
         answer: constraints.capacity.map(|_| "found"),
         seconds,
         optimal,
@@ -128,6 +125,22 @@ fn each_elsewhere(args: &PlanArgs) -> Result<(), Failure> {
         ("--proof", proof),
     ];
     output::each_elsewhere(&args.input, &results)
+}
+
+/// Draws a plan; the report also tells its solver and whether it is optimal, the lower bound, and the seconds that it
+/// took.
+fn write_report(
+    file: &str,
+    problem: &Problem,
+    plan: &VerifiedPlan<'_>,
+    (solver, optimal): (&str, bool),
+    (summary, seconds): (Summary, f64),
+) -> Result<(), Failure> {
+    let Summary { peak, lower_bound, nodes, .. } = summary;
+    let row = SolverRow { solver: solver.into(), peak, lower_bound, optimal, nodes, seconds };
+    let picture = Picture { problem, plan, solver, optimal, rows: vec![row], run: None };
+    output::write(file, |out| report::write(file, &picture, out))?;
+    Ok(())
 }
 
 /// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and

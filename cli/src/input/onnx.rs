@@ -1,8 +1,8 @@
 //! Reads ONNX models. Of the format's protocol buffers only the messages with operators and shapes are declared here.
 //!
 //! Weights, and what is computed from weights alone, take no memory in the arena. The file has to have the shape of
-//! every other value, as `onnx.shape_inference` writes it if all dimensions of the inputs are fixed. Otherwise the
-//! model is refused with the value's name. Graphs inside of an operator are not planned; what they read of the outer
+//! every other value, as `sublet.onnx` in Python records it, or `onnx.shape_inference` infers it if all dimensions of
+//! the inputs are fixed. Otherwise the model is refused with the value's name. Graphs inside of an operator are not planned; what they read of the outer
 //! graph counts as read by the operator. Nor are the bodies of functions that the file defines.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,6 +16,8 @@ use crate::model::schedule;
 use crate::model::{Graph, Model, Operator, Tensor, cell_name};
 use crate::problem::Problem;
 
+/// The key under which `sublet.onnx` in Python notes how long an operator takes, in ns.
+const TIME: &str = "sublet.time_ns";
 /// The first byte of a model: the field with the version number. No text begins with it.
 const BEGIN: u8 = 0x08;
 
@@ -64,6 +66,17 @@ struct NodeProto {
     attribute: Vec<AttributeProto>,
     #[prost(string, tag = "7")]
     domain: String,
+    #[prost(message, repeated, tag = "9")]
+    metadata: Vec<EntryProto>,
+}
+
+/// What a tool has noted of an operator.
+#[derive(Clone, PartialEq, Message)]
+struct EntryProto {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -179,7 +192,7 @@ impl<'a> Values<'a> {
             }
             told => told.copied().flatten().and_then(shape).ok_or_else(|| {
                 format!(
-                    "the shape of tensor {name} is not known, or larger than any memory; fix the shapes of the inputs, and infer the others: docs/embedded.md, ONNX"
+                    "the shape of tensor {name} is not known, or larger than any memory; python -m sublet.onnx records the shapes of a run: docs/embedded.md, ONNX"
                 )
             }),
         }
@@ -239,7 +252,8 @@ fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, 
         }
         let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
         let leading = [operand(0), operand(1)];
-        operators.push(Operator { kind, number, inputs: reads, leading, outputs, ..Operator::default() });
+        let time_ns = time_ns(node)?;
+        operators.push(Operator { kind, number, inputs: reads, leading, outputs, time_ns, ..Operator::default() });
     }
     if operators.is_empty() {
         return Err("the model has no operators".into());
@@ -258,6 +272,15 @@ fn kind(domain: &str, name: &str) -> String {
     let domain = if domain == "ai.onnx" { "" } else { domain };
     let name = domain.chars().chain((!domain.is_empty()).then_some('.')).chain(name.chars());
     name.take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect()
+}
+
+/// How long an operator takes, in ns; 0 where the file does not tell.
+fn time_ns(node: &NodeProto) -> Result<u64, String> {
+    let Some(entry) = node.metadata.iter().find(|entry| entry.key == TIME) else { return Ok(0) };
+    entry
+        .value
+        .parse()
+        .map_err(|_| format!("{TIME} of an operator {} is no number of ns: {:?}", node.op_type, entry.value))
 }
 
 /// Whether an operator draws random numbers, so that its output is no constant even if all its inputs are.

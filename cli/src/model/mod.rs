@@ -68,6 +68,8 @@ pub(crate) struct Operator {
     pub(crate) window: Option<Window>,
     /// The graphs that it runs, by their numbers.
     pub(crate) calls: Vec<u32>,
+    /// How long it takes, in ns; 0 where the file does not tell.
+    pub(crate) time_ns: u64,
 }
 
 /// A window that moves over an image. The first number of each pair is along the height, the second along the width.

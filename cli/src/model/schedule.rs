@@ -221,34 +221,47 @@ struct Made {
     life: [u32; 2],
 }
 
-/// Writes a schedule as a trace. The last operator of a graph reads, beside its inputs, the outputs that others have
+/// Writes a schedule as a trace. An operator reads when it begins, and writes when it ends. The last operator of a graph reads, beside its inputs, the outputs that others have
 /// written: so whatever rewrites the trace has all outputs together in the end.
 pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Traced {
     let (blocks, of_tensor) = blocks(model, schedule, sharing);
-    let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };
+    // By time: when, in ns, the operator that runs then begins, and when it ends.
+    let took = schedule.steps.iter().scan(0u64, |end, &number| {
+        let begin = *end;
+        *end = begin.saturating_add(model.operators[number as usize].time_ns);
+        Some([begin, *end])
+    });
+    let took: Vec<[u64; 2]> = std::iter::once([0; 2]).chain(took).collect();
+    let row = |(time, side): (u32, usize), event, block, bytes, op| Row {
+        time_ns: took[time as usize][side],
+        bytes,
+        block,
+        op,
+        event,
+    };
     let op = |time: u32| if time == 0 { Op::None } else { Op::First(time - 1) };
     // By time: the rows of mallocs, of accesses and of frees.
     let mut at: Vec<[Vec<Row>; 3]> = Vec::new();
     at.resize_with(schedule.steps.len() + 1, Default::default);
     for (made, block) in blocks.iter().zip(0..) {
         let [first, last] = made.life;
-        at[first as usize][0].push(row(Event::Malloc, block, made.bytes, op(first)));
-        at[last as usize][2].push(row(Event::Free, block, 0, Op::None));
+        at[first as usize][0].push(row((first, 0), Event::Malloc, block, made.bytes, op(first)));
+        at[last as usize][2].push(row((last, 1), Event::Free, block, 0, Op::None));
     }
     let given = model.graphs[0].inputs.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
-    at[0][1].extend(given.map(|block| row(Event::Write, block, 0, Op::None)));
+    at[0][1].extend(given.map(|block| row((0, 0), Event::Write, block, 0, Op::None)));
     for (&number, time) in schedule.steps.iter().zip(1u32..) {
         let operator = &model.operators[number as usize];
-        for (event, tensors) in [(Event::Read, &operator.inputs), (Event::Write, &operator.outputs)] {
+        for (event, side, tensors) in [(Event::Read, 0, &operator.inputs), (Event::Write, 1, &operator.outputs)] {
             let own = tensors.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
-            at[time as usize][1].extend(own.map(|block| row(event, block, 0, op(time))));
+            at[time as usize][1].extend(own.map(|block| row((time, side), event, block, 0, op(time))));
         }
     }
     for &(time, tensor) in &schedule.results {
         let last = time.checked_sub(1).map(|step| &model.operators[schedule.steps[step as usize] as usize]);
         let is_there = last.is_some_and(|last| last.outputs.contains(&tensor));
         let block = of_tensor[tensor as usize].filter(|_| !is_there);
-        at[time as usize][1].extend(block.map(|block| row(Event::Read, block, 0, op(time))));
+        at[time as usize][1].extend(block.map(|block| row((time, 1), Event::Read, block, 0, op(time))));
     }
     let rows: Vec<Row> = at.into_iter().flatten().flatten().collect();
     let mut residency_of = vec![0; blocks.len()];

@@ -175,7 +175,8 @@ class Recording(TorchDispatchMode):
         return any(isinstance(lengths, Ref) and lengths.block in given for lengths in packs)
 
     def tell(self, does: str, instead: str) -> None:
-        """The step takes the values or the memory of a tensor without an operator. Operators of the user may do so."""
+        """A thread takes the values or the memory of a tensor without an operator. That matters where this recording
+        would see an operator: not in other threads of the program, nor inside of operators of the user."""
         if not self.refused and self in _get_current_dispatch_mode_stack():
             self.refused = reader(does, instead)
 

@@ -85,6 +85,8 @@ def seen(keep: Iterable[Any]) -> Marks:
         marks.append((f"autocast for {kind}", (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))))
     for name, tensor in named_tensors(keep):
         marks.append((name, place(tensor)))
+        of_tensor = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+        marks.append((f"the hooks of {name}", [list(hooks or ()) for hooks in of_tensor]))
         if tensor.requires_grad and tensor.is_leaf:
             marks.append((GRADIENT + name, None if tensor.grad is None else place(tensor.grad)))
     for each in keep:
@@ -92,9 +94,19 @@ def seen(keep: Iterable[Any]) -> Marks:
             for name, module in each.named_modules():
                 own = {key: value for key, value in vars(module).items() if key not in OF_ALL_MODULES}
                 marks.append((name or "the network", _numbers(own)))
+                marks.append((f"the hooks of {name or 'the network'}", _hooks(module)))
         elif isinstance(each, torch.optim.Optimizer):
             marks += [("the optimizer", _numbers(group)) for group in each.param_groups]
+            marks.append(("the hooks of the optimizer", _hooks(each)))
+    marks.append(("the hooks of all modules", _hooks(torch.nn.modules.module)))
     return marks
+
+
+def _hooks(owner: Any) -> list[tuple[str, list[int]]]:
+    """The functions that PyTorch calls when something happens to a network, a tensor or an optimizer, as PyTorch
+    numbers them, each with a number of its own."""
+    hooks = ((key, value) for key, value in vars(owner).items() if key.endswith("_hooks") and isinstance(value, dict))
+    return [(key, list(value)) for key, value in hooks if value]
 
 
 def attributes(keep: Iterable[Any]) -> dict[str, Tensor]:
@@ -262,20 +274,20 @@ def reader(does: str, instead: str) -> str:
 
 @contextmanager
 def reads_told(tell: Callable[[str, str], None]) -> Iterator[None]:
-    """Within it, `tell` is called where this thread takes the values or the memory of a tensor in Python without an
-    operator: with what the step does, and what to do instead."""
-    mine = threading.get_ident(), tell
+    """Within it, `tell` is called where any thread takes the values or the memory of a tensor in Python without an
+    operator: with what the step does, and what to do instead. PyTorch runs the backward pass of a GPU in a thread of
+    its own."""
     with _lock:
         if not _tells:
             for owner, name, why in WATCHED:
                 _replaced.append((owner, name, vars(owner).get(name)))
                 setattr(owner, name, _told(getattr(owner, name), why))
-        _tells.append(mine)
+        _tells.append(tell)
     try:
         yield
     finally:
         with _lock:
-            _tells.remove(mine)
+            _tells.remove(tell)
             while _replaced and not _tells:
                 owner, name, own = _replaced.pop()
                 if own is None:
@@ -286,17 +298,16 @@ def reads_told(tell: Callable[[str, str], None]) -> Iterator[None]:
 
 
 _lock = threading.Lock()
-_tells: list[tuple[int, Callable[[str, str], None]]] = []
-"""The threads that are in `reads_told`, and what each of them calls."""
+_tells: list[Callable[[str, str], None]] = []
+"""What is called where a tensor is read."""
 _replaced: list[tuple[Any, str, Any]] = []
 """What stands in the place of `WATCHED` otherwise, by owner and name; None if the owner inherits it."""
 
 
 def _told(read: Callable[..., Any], why: tuple[str, str]) -> Callable[..., Any]:
     def reading(*args: Any, **kwargs: Any) -> Any:
-        for thread, tell in list(_tells):
-            if thread == threading.get_ident():
-                tell(*why)
+        for tell in list(_tells):
+            tell(*why)
         return read(*args, **kwargs)
 
     return reading

@@ -1,0 +1,147 @@
+"""ONNX models with the shapes and times of one run, for models whose file leaves shapes open.
+
+    python -m sublet.onnx model.onnx recorded.onnx x=1,3,48,320
+    sublet plan recorded.onnx
+
+onnxruntime runs the model once on the processor, and the shape of every value is written down. So it does not matter
+whether shapes can be inferred. Needs `pip install onnx onnxruntime`. Tried with onnx 1.23 and onnxruntime 1.32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+__all__ = ["record"]
+
+TIME = "sublet.time_ns"
+"""The key under which the metadata of an operator tells its time, in ns."""
+NAME = "sublet"
+"""The operators that are timed are called by this and their number."""
+RUNS = 3
+
+
+def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any]) -> Any:
+    """A copy of a model that has the shape of every value of its main graph, and how long each operator took.
+
+    `inputs` has a value for each input: an array, or a shape that is filled with random numbers, or with zeros for
+    integers. An input of a fixed shape may be left out. The times are the least of three runs, without onnxruntime's
+    optimizations. ValueError for an input whose shape is not known, or that the model does not have.
+
+    A shape that depends on the values of the inputs is that of this run, and a plan holds for no larger one.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model)))
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    wanted = [value for value in proto.graph.input if value.name not in weights]
+    unknown = sorted(inputs.keys() - {value.name for value in wanted})
+    if unknown:
+        raise ValueError(f"the model has no input {unknown[0]}; it has {', '.join(v.name for v in wanted)}")
+    given = {value.name: _filled(value, inputs.get(value.name)) for value in wanted}
+    found = _values(proto, given)
+    times = _times(proto, given)
+
+    graph = proto.graph
+    for value in [*graph.input, *graph.output]:
+        if value.name in found:
+            value.CopyFrom(found[value.name])
+    ends = {value.name for value in graph.output}
+    del graph.value_info[:]
+    graph.value_info.extend(value for name, value in found.items() if name not in ends | given.keys())
+    for node, time_ns in zip(graph.node, times, strict=True):
+        others = [entry for entry in node.metadata_props if entry.key != TIME]
+        del node.metadata_props[:]
+        node.metadata_props.extend([*others, onnx.StringStringEntryProto(key=TIME, value=str(time_ns))])
+    return proto
+
+
+def _filled(value: Any, given: Any) -> Any:
+    """The array for an input."""
+    tensor = value.type.tensor_type
+    if isinstance(given, np.ndarray):
+        return given
+    shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim) if given is None else given
+    if not value.type.HasField("tensor_type") or (given is None and not tensor.HasField("shape")):
+        raise ValueError(f"input {value.name} is no tensor of a known shape: give its value")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"the shape of input {value.name} is open: give it, as {value.name}=1,3,48,320")
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if np.issubdtype(kind, np.floating):
+        return np.random.default_rng(1).standard_normal(shape).astype(kind)
+    return np.zeros(shape, kind)
+
+
+def _session(proto: Any, **options: Any) -> Any:
+    """onnxruntime on the processor, with the operators as they are in the file."""
+    chosen = onnxruntime.SessionOptions()
+    chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, option in options.items():
+        setattr(chosen, name, option)
+    return onnxruntime.InferenceSession(proto.SerializeToString(), chosen, providers=["CPUExecutionProvider"])
+
+
+def _values(proto: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The types and shapes of the inputs and of all that operators write, as one run has them."""
+    every = onnx.ModelProto()
+    every.CopyFrom(proto)
+    names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name)
+    del every.graph.output[:]
+    every.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    tensors = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in given.items()}
+    made = zip(names, _session(every).run_with_ort_values(list(names), tensors), strict=True)
+    told = {name: value for name, value in [*tensors.items(), *made] if value.has_value() and value.is_tensor()}
+    describe = onnx.helper.make_tensor_value_info
+    return {name: describe(name, value.element_type(), value.shape()) for name, value in told.items()}
+
+
+def _times(proto: Any, given: Mapping[str, Any]) -> list[int]:
+    """How long each operator takes, in ns: the least of some runs. 0 for one that onnxruntime does not run."""
+    timed = onnx.ModelProto()
+    timed.CopyFrom(proto)
+    for number, node in enumerate(timed.graph.node):
+        node.name = f"{NAME} {number}"
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = os.path.join(folder, "profile")
+        session = _session(timed, enable_profiling=True, profile_file_prefix=prefix)
+        for _ in range(RUNS):
+            session.run(None, dict(given))
+        events = json.loads(Path(session.end_profiling()).read_text())
+    least: dict[str, int] = {}
+    for event in events:
+        name = event["name"].removesuffix("_kernel_time")
+        if event["cat"] == "Node" and name != event["name"]:
+            least[name] = min(event["dur"] * 1000, least.get(name, sys.maxsize))
+    return [least.get(node.name, 0) for node in timed.graph.node]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m sublet.onnx MODEL RECORDED [INPUT=SHAPE ...] [--values FILE]`"""
+    parser = argparse.ArgumentParser(prog="python -m sublet.onnx", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("model", help="an .onnx file")
+    parser.add_argument("recorded", help="where the model is written with the shapes and times of one run")
+    parser.add_argument("shape", nargs="*", help="an input and its shape, as x=1,3,48,320; nothing after = is one number")
+    parser.add_argument("--values", metavar="NPZ", help="arrays of NumPy for inputs, by their names")
+    args = parser.parse_intermixed_args(arguments)
+    try:
+        inputs: dict[str, Any] = dict(np.load(args.values)) if args.values else {}
+        for each in args.shape:
+            name, _, sizes = each.rpartition("=")
+            inputs[name] = tuple(int(size) for size in sizes.split(",") if size)
+        onnx.save(record(args.model, inputs), args.recorded)
+    except (OSError, ValueError) as e:
+        parser.exit(2, f"error: {e}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

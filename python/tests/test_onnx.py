@@ -1,0 +1,93 @@
+"""ONNX models that leave shapes open: recorded in one run of onnxruntime, and planned with its shapes.
+
+Without onnx and onnxruntime nothing here is run.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+import sublet
+import sublet.onnx
+from onnx import TensorProto, helper
+
+ROWS, WIDTH = 6, 1024
+
+
+def value(name: str, *shape: int | str) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model() -> Any:
+    """Rows above 0 are chosen, which no inference can count; then one of two graphs runs."""
+    branches = {
+        f"{which}_branch": helper.make_graph(
+            [helper.make_node("Mul", ["chosen", factor], [which])], which, [], [value(which, "n", WIDTH)]
+        )
+        for which, factor in (("then", "two"), ("else", "half"))
+    }
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "axis"], ["top"], keepdims=0),
+        helper.make_node("Greater", ["top", "zero"], ["above"]),
+        helper.make_node("Compress", ["x", "above"], ["chosen"], axis=0),
+        helper.make_node("If", ["flag"], ["scaled"], **branches),
+        helper.make_node("Exp", ["scaled"], ["y"]),
+    ]
+    constants = [helper.make_tensor(name, TensorProto.FLOAT, [], [x]) for name, x in (("zero", 0), ("two", 2), ("half", 0.5))]
+    constants.append(helper.make_tensor("axis", TensorProto.INT64, [1], [1]))
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "g", [value("x", "rows", WIDTH), flag], [value("y", "n", WIDTH)], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(made)
+    return made
+
+
+def inputs() -> dict[str, Any]:
+    x = -np.ones((ROWS, WIDTH), np.float32)
+    x[:4] = 1
+    return {"x": x, "flag": np.array(True)}
+
+
+def test_a_model_with_open_shapes_is_planned_by_those_of_a_run(tmp_path: pathlib.Path) -> None:
+    open_shapes, recorded = tmp_path / "open.onnx", tmp_path / "recorded.onnx"
+    onnx.save(model(), open_shapes)
+    with pytest.raises(ValueError, match="the shape of tensor x is not known"):
+        sublet.plan(str(open_shapes))
+    onnx.save(sublet.onnx.record(open_shapes, inputs()), recorded)
+    # While the graph inside runs: 4 of 6 rows are chosen, and 4 are written.
+    row = 4 * WIDTH
+    plan = sublet.plan(str(recorded))
+    assert plan.optimal and 10 * row <= plan.peak < 11 * row
+    # The model computes what it did.
+    given = inputs()
+    outputs = [onnxruntime.InferenceSession(str(file)).run(None, given)[0] for file in (open_shapes, recorded)]
+    assert outputs[0].shape == (4, WIDTH) and np.array_equal(*outputs)
+    # It has the times of its operators.
+    fit = sublet.fit(str(recorded), plan.peak + 512, using=("recompute",))
+    assert fit.overhead == 0 and fit.schedule.end_ns.max() > 0
+
+
+def test_the_command_records_and_says_what_it_needs(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, recorded, values = tmp_path / "m.onnx", tmp_path / "r.onnx", tmp_path / "v.npz"
+    onnx.save(model(), source)
+    np.savez(values, x=inputs()["x"])
+    assert sublet.onnx.main([str(source), str(recorded), "--values", str(values), "flag="]) == 0
+    told = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.load(recorded).graph.value_info}
+    assert told == {"top": [ROWS], "above": [ROWS], "chosen": [4, WIDTH], "scaled": [4, WIDTH]}
+    for arguments, message in (
+        ([], "the shape of input x is open: give it, as x=1,3,48,320"),
+        (["x=6,1024", "z=1"], "the model has no input z; it has x, flag"),
+        (["x=six"], "invalid literal"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            sublet.onnx.main([str(source), str(recorded), *arguments])
+        assert ended.value.code == 2 and message in capsys.readouterr().err
