@@ -38,7 +38,8 @@ def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any]) -> An
     integers. An input of a fixed shape may be left out. The times are the least of three runs, without onnxruntime's
     optimizations. ValueError for an input whose shape is not known, or that the model does not have.
 
-    A shape that depends on the values of the inputs is that of this run, and a plan holds for no larger one.
+    A shape that depends on the values of the inputs is that of this run, and a plan holds for no larger one. The run
+    holds all values at once. A model of 2 GiB or more, weights included, is refused by protobuf.
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model)))
@@ -138,8 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name, _, sizes = each.rpartition("=")
             inputs[name] = tuple(int(size) for size in sizes.split(",") if size)
         onnx.save(record(args.model, inputs), args.recorded)
-    except (OSError, ValueError) as e:
-        parser.exit(2, f"error: {e}\n")
+    except Exception as e:
+        # Errors of protobuf and of onnxruntime have no class in common but this.
+        parser.exit(2, f"error: {args.model}: {e}\n")
     return 0
 
 

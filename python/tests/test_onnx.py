@@ -87,7 +87,12 @@ def test_the_command_records_and_says_what_it_needs(
         ([], "the shape of input x is open: give it, as x=1,3,48,320"),
         (["x=6,1024", "z=1"], "the model has no input z; it has x, flag"),
         (["x=six"], "invalid literal"),
+        (["x=6,1023"], "Got invalid dimensions for input: x"),
     ):
         with pytest.raises(SystemExit) as ended:
             sublet.onnx.main([str(source), str(recorded), *arguments])
         assert ended.value.code == 2 and message in capsys.readouterr().err
+    source.write_bytes(b"no model")
+    with pytest.raises(SystemExit):
+        sublet.onnx.main([str(source), str(recorded)])
+    assert f"error: {source}: " in capsys.readouterr().err
