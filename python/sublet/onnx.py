@@ -31,8 +31,10 @@ NAME = "sublet"
 RUNS = 3
 
 
-def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any]) -> Any:
+def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, branches: bool = False) -> Any:
     """A copy of a model that has the shape of every value of its main graph, and how long each operator took.
+    Operators that the file defines by others are replaced by these. With `branches`, so is each `If`, by the graph that
+    ran: the copy is then for runs that take the same branches.
 
     `inputs` has a value for each input: an array, or a shape that is filled with random numbers, or with zeros for
     integers. An input of a fixed shape may be left out. The times are the least of three runs, without onnxruntime's
@@ -49,6 +51,10 @@ def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any]) -> An
     if unknown:
         raise ValueError(f"the model has no input {unknown[0]}; it has {', '.join(v.name for v in wanted)}")
     given = {value.name: _filled(value, inputs.get(value.name)) for value in wanted}
+    if proto.functions:
+        proto = onnx.inliner.inline_local_functions(proto)
+    while branches and any(_is_if(node) for node in proto.graph.node):
+        _take_branches(proto, given)
     found = _values(proto, given)
     times = _times(proto, given)
 
@@ -91,6 +97,53 @@ def _session(proto: Any, **options: Any) -> Any:
     return onnxruntime.InferenceSession(proto.SerializeToString(), chosen, providers=["CPUExecutionProvider"])
 
 
+def _is_if(node: Any) -> bool:
+    return node.op_type == "If" and node.domain in ("", "ai.onnx")
+
+
+def _take_branches(proto: Any, given: Mapping[str, Any]) -> None:
+    """Puts the operators of the graph that runs in the place of each `If`."""
+    graph = proto.graph
+    asked = onnx.ModelProto()
+    asked.CopyFrom(proto)
+    # Each condition by a name of its own: it may be a constant, or an input.
+    conditions = {f"{NAME} {number}": node.input[0] for number, node in enumerate(graph.node) if _is_if(node)}
+    asked.graph.node.extend(onnx.helper.make_node("Identity", [name], [own]) for own, name in conditions.items())
+    del asked.graph.output[:]
+    asked.graph.output.extend(onnx.ValueInfoProto(name=own) for own in conditions)
+    holds = dict(zip(conditions, _session(asked).run(None, dict(given)), strict=True))
+    nodes = []
+    for number, node in enumerate(graph.node):
+        if not _is_if(node):
+            nodes.append(node)
+            continue
+        which = "then_branch" if holds[f"{NAME} {number}"].item() else "else_branch"
+        branch = next(attribute.g for attribute in node.attribute if attribute.name == which)
+        own = {name for inner in branch.node for name in inner.output} | {t.name for t in branch.initializer}
+        begin = next(filter(None, node.output))
+        names = {name: f"{begin}/{name}" for name in own if name}
+        names |= {result.name: output for result, output in zip(branch.output, node.output) if output}
+        _rename(branch, names)
+        nodes += branch.node
+        graph.initializer.extend(branch.initializer)
+    # The operators are messages inside of the list that is made anew.
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Gives values other names, in the graphs inside of operators too."""
+    for node in graph.node:
+        for each in (node.input, node.output):
+            each[:] = [names.get(name, name) for name in each]
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs]:
+                _rename(inner, names)
+    for named in [*graph.initializer, *graph.output]:
+        named.name = names.get(named.name, named.name)
+
+
 def _values(proto: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The types and shapes of the inputs and of all that operators write, as one run has them."""
     every = onnx.ModelProto()
@@ -130,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sublet.onnx", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", help="an .onnx file")
     parser.add_argument("recorded", help="where the model is written with the shapes and times of one run")
-    parser.add_argument("shape", nargs="*", help="an input and its shape, as x=1,3,48,320; nothing after = is one number")
+    parser.add_argument("shape", nargs="*", help="an input and its shape: x=1,3,48,320")
+    parser.add_argument("--branches", action="store_true", help="puts the graph that runs in the place of each If")
     parser.add_argument("--values", metavar="NPZ", help="arrays of NumPy for inputs, by their names")
     args = parser.parse_intermixed_args(arguments)
     try:
@@ -138,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each in args.shape:
             name, _, sizes = each.rpartition("=")
             inputs[name] = tuple(int(size) for size in sizes.split(",") if size)
-        onnx.save(record(args.model, inputs), args.recorded)
+        onnx.save(record(args.model, inputs, branches=args.branches), args.recorded)
     except Exception as e:
         # Errors of protobuf and of onnxruntime have no class in common but this.
         parser.exit(2, f"error: {args.model}: {e}\n")

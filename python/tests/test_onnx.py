@@ -40,7 +40,8 @@ def model() -> Any:
         helper.make_node("If", ["flag"], ["scaled"], **branches),
         helper.make_node("Exp", ["scaled"], ["y"]),
     ]
-    constants = [helper.make_tensor(name, TensorProto.FLOAT, [], [x]) for name, x in (("zero", 0), ("two", 2), ("half", 0.5))]
+    numbers = (("zero", 0), ("two", 2), ("half", 0.5))
+    constants = [helper.make_tensor(name, TensorProto.FLOAT, [], [number]) for name, number in numbers]
     constants.append(helper.make_tensor("axis", TensorProto.INT64, [1], [1]))
     flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
     graph = helper.make_graph(nodes, "g", [value("x", "rows", WIDTH), flag], [value("y", "n", WIDTH)], constants)
@@ -72,6 +73,58 @@ def test_a_model_with_open_shapes_is_planned_by_those_of_a_run(tmp_path: pathlib
     # It has the times of its operators.
     fit = sublet.fit(str(recorded), plan.peak + 512, using=("recompute",))
     assert fit.overhead == 0 and fit.schedule.end_ns.max() > 0
+
+
+def branching() -> Any:
+    """One of two graphs, in one of which is one of two more. One gives a constant."""
+    constant = helper.make_tensor("five", TensorProto.FLOAT, [1], [5])
+
+    def graph(name: str, nodes: list[Any], outputs: list[str], *constants: Any) -> Any:
+        return helper.make_graph(nodes, name, [], [value(each, "n") for each in outputs], constants)
+
+    inner = {
+        "then_branch": graph("deep", [helper.make_node("Mul", ["twice", "x"], ["deep"])], ["deep"]),
+        "else_branch": graph("flat", [helper.make_node("Add", ["twice", "five"], ["flat"])], ["flat"]),
+    }
+    outer = {
+        "then_branch": graph(
+            "then",
+            [
+                helper.make_node("Add", ["x", "x"], ["twice"]),
+                helper.make_node("Neg", ["twice"], ["less"]),
+                helper.make_node("If", ["second"], ["chosen"], **inner),
+            ],
+            ["twice", "less", "chosen"],
+            constant,
+        ),
+        "else_branch": graph(
+            "else",
+            [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["f"])],
+            ["e", "f", "five"],
+            constant,
+        ),
+    }
+    flags = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("first", "second")]
+    nodes = [
+        helper.make_node("If", ["first"], ["a", "b", "c"], **outer),
+        helper.make_node("Sum", ["a", "b", "c"], ["y"]),
+    ]
+    whole = helper.make_graph(nodes, "g", [value("x", "n"), *flags], [value("y", "n"), value("b", "n")])
+    made = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(made)
+    return made
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_the_graph_that_ran_takes_the_place_of_its_branch(first: bool, second: bool) -> None:
+    given = {"x": np.arange(8, dtype=np.float32), "first": np.array(first), "second": np.array(second)}
+    kept, taken = (sublet.onnx.record(branching(), given, branches=branches) for branches in (False, True))
+    assert any(node.op_type == "If" for node in kept.graph.node)
+    assert not any(node.op_type == "If" for node in taken.graph.node)
+    onnx.checker.check_model(taken)
+    results = [onnxruntime.InferenceSession(m.SerializeToString()).run(None, given) for m in (branching(), kept, taken)]
+    assert all(np.array_equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
 def test_the_command_records_and_says_what_it_needs(
