@@ -279,6 +279,40 @@ class Hooks(Case):
             self.all.remove()
 
 
+factor = 1.0
+
+
+class Variables(Case):
+    """A number and a tensor that are attributes of the step's object, and a number of its module, change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share, self.weights, self.calls = 1.0, torch.ones(ROWS, 1), 0
+
+    def change(self, i: int) -> None:
+        global factor
+        factor, self.share = 1.0 if i < 3 else 2.0, 1.0 if i < 4 else 0.5
+        # The step does not read this one, and need not be recorded anew.
+        self.calls += 1
+        if i == 6:
+            self.weights = torch.full((ROWS, 1), 3.0)
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        return super().step(x * self.weights, y * self.share * factor)
+
+
+class Collected(Case):
+    """A list that the step appends to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list[Tensor] = []
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        self.losses.append(super().step(x, y))
+        return self.losses[-1]
+
+
 class Own(Case):
     """An operator of the user, which runs NumPy inside."""
 
@@ -580,10 +614,10 @@ class Little(Case):
 
 SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
 SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Frozen, Normed]
-SAME += [Scalars, Betas, Attributes, Hooks, Own, Passed, Lengths]
+SAME += [Scalars, Betas, Attributes, Hooks, Variables, Own, Passed, Lengths]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
-REFUSED += [Close, Address, Storage, Shared, Capsule, Options, Wrapped, Packed, Sequences, Reduced, Functional]
+REFUSED += [Collected, Close, Address, Storage, Shared, Capsule, Options, Wrapped, Packed, Sequences, Reduced, Functional]
 
 
 def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:

@@ -163,6 +163,7 @@ REFUSED = {
     "Carried": "the step replaces state of the network",
     "Seeded": "the step sets the state of PyTorch's random numbers",
     "Checkpointed": "the step sets the state of PyTorch's random numbers",
+    "Collected": "the step changes self.losses of the variables that it reads",
     "Close": "the step reads values of a tensor in Python",
     "Address": "the step gives the memory of a tensor to code that is no operator of PyTorch",
     "Storage": "the step gives the memory of a tensor to code that is no operator of PyTorch",

@@ -334,21 +334,21 @@ class TapedStep:
         leaves, spec = tree_flatten_with_path(given, is_leaf=lambda x: isinstance(x, PackedSequence))
         names = names_of(path for path, _ in leaves)
         values = [alone(value, name, self._keep) for name, (_, value) in zip(names, leaves)]
-        now = seen(self._keep)
+        now = seen(self._keep, self._function)
         if self.fitted is None or now != self._seen or self._has_other_attributes():
             return self._record(names, values, spec, now)
         return self._replay(values, spec)
 
     def _has_other_attributes(self) -> bool:
         """Whether a tensor that is an attribute of a network, and that the step has read, is now another one."""
-        now = attributes(self._keep)
+        now = attributes(self._keep, self._function)
         return any(name not in now or place(now[name]) != was for name, was in self._attributes.items())
 
     def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
         self.fitted = None
         self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
-        tensors = attributes(self._keep)
+        tensors = attributes(self._keep, self._function)
         with record(*self._keep, values) as recording, reads_told(recording.tell):
             result = self._function(*args, **kwargs)
         self._recording, self._seen, self._spec = recording, before, spec
@@ -382,8 +382,8 @@ class TapedStep:
             if not (isinstance(x, (Ref, Tensor)) or is_plain(x) or any(x is each for each in self._keep)):
                 told = "which a replay could not make anew; return tensors and numbers in lists, tuples or dictionaries"
                 raise ValueError(f"the step returns an object of {type(x).__name__}, {told}")
-        check_unchanged(self._seen, seen(self._keep))
-        after = attributes(self._keep)
+        check_unchanged(self._seen, seen(self._keep, self._function))
+        after = attributes(self._keep, self._function)
         for name, tensor in tensors.items():
             # The step may replace a tensor that it has not touched: no later call needs that one.
             if after.get(name) is not tensor and self._recording.ref(tensor) is not None:

@@ -3,6 +3,7 @@ that Python neither reads values of tensors nor gives their memory away."""
 
 from __future__ import annotations
 
+import dis
 import enum
 import os
 import threading
@@ -11,7 +12,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import cache
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +53,9 @@ PLAIN = _NUMBERS + _NAMES + _FUNCTIONS
 OF_ALL_MODULES = vars(torch.nn.Module()).keys() - {"training"}
 """Attributes that each module has, and that are no numbers of its own."""
 
+MOST_ENTRIES = 1000
+"""Lists and dictionaries of more entries are not compared: they are data."""
+
 Marks = list[tuple[str, Any]]
 """What is compared between two calls of a step, with names for people."""
 
@@ -76,9 +81,9 @@ def _tensors(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else [x for x in tree_leaves(value) if isinstance(x, Tensor)]
 
 
-def seen(keep: Iterable[Any]) -> Marks:
-    """What a recording holds of networks, optimizers and modes, beside the values of tensors: where the tensors are,
-    and numbers and flags of Python."""
+def seen(keep: Iterable[Any], function: Callable[..., Any]) -> Marks:
+    """What a recording holds of networks, optimizers, modes and variables that the step reads, beside the values of
+    tensors: where the tensors are, and numbers and flags of Python."""
     keep = list(keep)
     marks: Marks = [("torch.is_grad_enabled()", torch.is_grad_enabled())]
     for kind in ("cpu", "cuda"):
@@ -99,7 +104,44 @@ def seen(keep: Iterable[Any]) -> Marks:
             marks += [("the optimizer", _numbers(group)) for group in each.param_groups]
             marks.append(("the hooks of the optimizer", _hooks(each)))
     marks.append(("the hooks of all modules", _hooks(torch.nn.modules.module)))
+    marks.append(("the variables that it reads", _numbers(outside(function))))
     return marks
+
+
+def outside(function: Callable[..., Any]) -> dict[str, Any]:
+    """The variables that a function of Python reads and that are not its own, by name: of its module, of functions
+    around it, and attributes of the object of which it is a method. What it calls may read others."""
+    owner = getattr(function, "__self__", None)
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType):
+        return {}
+    names, attributes = _read(function.__code__)
+    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            pass  # It has no value yet.
+    own = getattr(owner, "__dict__", {})
+    return found | {f"self.{name}": own[name] for name in attributes if name in own}
+
+
+@cache
+def _read(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The variables of its module that a function reads, and the attributes of its first argument."""
+    names, attributes = set(), set()
+    first = code.co_varnames[:1]
+    for before, each in pairwise([None, *dis.get_instructions(code)]):
+        if each is not None and each.opname == "LOAD_GLOBAL":
+            names.add(each.argval)
+        elif before is not None and each is not None and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            loaded = before.argval if isinstance(before.argval, tuple) else (before.argval,)
+            if before.opname.startswith("LOAD_FAST") and loaded[-1:] == first:
+                attributes.add(each.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            names |= _read(inner)[0]
+    return names, attributes
 
 
 def _hooks(owner: Any) -> list[tuple[str, list[int]]]:
@@ -109,10 +151,12 @@ def _hooks(owner: Any) -> list[tuple[str, list[int]]]:
     return [(key, list(value)) for key, value in hooks if value]
 
 
-def attributes(keep: Iterable[Any]) -> dict[str, Tensor]:
-    """The tensors that are attributes of networks, by name, and are neither parameters nor buffers."""
+def attributes(keep: Iterable[Any], function: Callable[..., Any]) -> dict[str, Tensor]:
+    """The tensors that are attributes of networks, by name, and are neither parameters nor buffers; and the tensors
+    among the variables that the step reads."""
     modules = (named for each in keep if isinstance(each, torch.nn.Module) for named in each.named_modules())
-    return {
+    read = {name: value for name, value in outside(function).items() if isinstance(value, Tensor)}
+    return read | {
         f"{key} of {name or 'the network'}": value
         for name, module in modules
         for key, value in vars(module).items()
@@ -140,7 +184,7 @@ def _numbers(values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if is_plain(value):
             numbers[key] = value
-        elif isinstance(value, (list, tuple, dict)):
+        elif isinstance(value, (list, tuple, dict)) and len(value) <= MOST_ENTRIES:
             leaves, spec = tree_flatten(value)
             numbers[key] = spec, [x if is_plain(x) else None for x in leaves]
     return numbers
