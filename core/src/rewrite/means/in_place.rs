@@ -7,7 +7,7 @@
 //! still reads; the rule below excludes it.
 //!
 //! 1. One pass over the rows finds, for each live range of a block, the last row that needs the block: an access, a
-//!    copy, or the write of a mask (one bit for each element) that is made from the block.
+//!    copy, or the write of a bit mask that is made from the block.
 //! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its input is the
 //!    first block that it reads in the recording, its output the first that it writes; its workspaces do not count. The
 //!    output reuses the input's memory if all of this is true:
@@ -18,8 +18,8 @@
 //!    Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
 //!
 //! This pass runs after masks are made and after recomputations are written: both need to find the free of each block
-//! where it was, and this pass moves frees. The load (bytes alive at a step) rises nowhere. Whether one operator works
-//! in place does not depend on the others, so their order does not matter. Cost: O(rows log rows), linear workspace.
+//! where it was, and this pass moves frees. At no step are more bytes alive than before. Whether one operator works in
+//! place does not depend on the others, so their order does not matter. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;
@@ -107,9 +107,8 @@ record! {
         begin: Option<u32>,
         /// The first row that accesses or copies the block in this live range; none if no row does.
         first: Option<u32>,
-        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask (one bit
-        /// for each element) that is made from the block. 0 if no row does; `u32::MAX` if the block's memory cannot be
-        /// reused.
+        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a bit mask that
+        /// is made from the block. 0 if no row does; `u32::MAX` if the block's memory cannot be reused.
         last: u32,
         /// Whether the free of the block is moved to the row where another block takes over its memory.
         free_moved: bool,

@@ -46,15 +46,15 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 /// The most rows that [`rewrite`] writes: the rows of the trace, and three for each live range of a block. The three
-/// are the malloc and the write of a mask (a bit for the sign of each element), and an early free of the block.
+/// are the malloc and the write of a bit mask, and an early free of the block.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::residencies(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write masks, one
-/// bit for the sign of each element. The gradients of these operators then read the masks in place of the elements.
-/// Writes the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write bit masks of
+/// the signs of elements. The gradients of these operators then read the masks in place of the elements. Writes the new
+/// rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it, or for a row of the recording whose block number is
@@ -106,42 +106,38 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range of a block, for deciding whether a mask (a bit for the sign of each element) may
-    /// take the block's place.
+    /// What is known of a live range of a block, for deciding whether a bit mask may take the block's place.
     struct Range {
-        /// 1 + the last row of the ReLU that can make the block's mask (a bit for the sign of each element); 0 if no
-        /// ReLU can.
+        /// 1 + the last row of the ReLU that can make the block's bit mask; 0 if no ReLU can.
         relu: u32,
         /// 1 + the last row that needs the block's full values: the last row of an operator that accesses it, or a copy
-        /// to or from the host. 0 if there is none. Gradients of ReLU operators do not count: the signs are enough for
-        /// them, and a mask keeps these.
+        /// to or from the host. 0 if there is none. Gradients of ReLU operators do not count: the signs, which a mask
+        /// keeps, are enough for them.
         needed: u32,
         /// How many times gradients of ReLU operators read the block after the last row that needs its full values
-        /// (`needed`). A gradient uses only the signs of the elements, so each of these reads may be of a mask instead.
+        /// (`needed`). Each of these reads may be of a bit mask instead.
         reads: u32,
         /// The row of the block's free; the number of rows in the trace if there is none.
         end: u32,
         /// What has been added to the rewritten trace so far: 0 for nothing; 1 for the malloc and the write of the
-        /// block's mask (a bit for the sign of each element); 2 for these and an early free of the block.
+        /// block's bit mask; 2 for these and an early free of the block.
         written: u32,
     }
 }
 
 workspace! {
-    /// The live ranges of a trace's blocks, and the masks that may take their place: a bit for the sign of each
-    /// element.
+    /// The live ranges of a trace's blocks, and the bit masks that may take their place.
     struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
             /// The size of each block, in bytes.
             size[BlockId]: u64[blocks],
-            /// The size in bytes of each block's mask, which has a bit for each element; 0 if no ReLU accesses the
-            /// block.
+            /// The size in bytes of each block's bit mask; 0 if no ReLU accesses the block.
             mask[BlockId]: u64[blocks],
         }
         records {
             range[ResidencyId]: Range[rows],
-            /// For each block: true if no mask (a bit for the sign of each element) may take its place, because the
-            /// block is persistent or has a mask already.
+            /// For each block: true if no bit mask may take its place, because the block is persistent or has a mask
+            /// already.
             excluded[BlockId]: bool[blocks],
         }
         state {
@@ -155,8 +151,8 @@ workspace! {
 }
 
 impl Masks<'_> {
-    /// Finds which blocks are persistent, and how many bytes a mask (a bit for the sign of each element) of each block
-    /// would take. Persistent blocks get no mask. Fails at a row of the recording whose block number is out of range.
+    /// Finds which blocks are persistent, which get no mask, and how many bytes a bit mask of each block would take.
+    /// Fails at a row of the recording whose block number is out of range.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -219,9 +215,8 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// What is known of the live range of `block` to which `row` belongs, if a mask (a bit for the sign of each
-    /// element) can take the block's place in it. None if the block cannot have a mask, or if a mask would save no
-    /// memory.
+    /// What is known of the live range of `block` to which `row` belongs, if a bit mask can take the block's place in
+    /// it. None if the block cannot have a mask, or if a mask would save no memory.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));
@@ -235,9 +230,8 @@ impl Masks<'_> {
         (saved > taken).then_some(s)
     }
 
-    /// Writes the rows of the trace, with masks in the place of blocks. A mask (a bit for the sign of each element)
-    /// adds three rows: its malloc, its write, and an early free of the block. The later reads and the later free of
-    /// the block become those of the mask.
+    /// Writes the rows of the trace, with bit masks in the place of blocks. A mask adds three rows: its malloc, its
+    /// write, and an early free of the block. The later reads and the later free of the block become those of the mask.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
@@ -255,8 +249,8 @@ impl Masks<'_> {
         }
     }
 
-    /// Adds rows after an operator: the malloc and the write of each mask (a bit for the sign of each element) that the
-    /// operator makes, and the free of each block that has a mask and that no later operator needs in full.
+    /// Adds rows after an operator: the malloc and the write of each bit mask that it makes, and the free of each block
+    /// that has a mask and that no later operator needs in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {

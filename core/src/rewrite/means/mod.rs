@@ -121,13 +121,13 @@ impl Using {
         if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// This set of means of saving memory, with one more in it.
+    /// This set with one more means of saving memory.
     #[must_use]
     pub const fn with(self, means: Means) -> Self {
         Self(self.0 | means as u32)
     }
 
-    /// This set of means of saving memory, with one taken out.
+    /// This set without one means of saving memory.
     #[must_use]
     pub const fn without(self, means: Means) -> Self {
         Self(self.0 & !(means as u32))
@@ -166,9 +166,8 @@ impl Using {
     }
 }
 
-/// A trace to which two means of saving memory have been applied, each if it is wanted: gradients of ReLU operators
-/// read masks (one bit for each element), and operators write outputs over inputs. Nothing in it is swapped or
-/// recomputed yet.
+/// A trace with masks and in-place reuse, each if it is wanted: gradients of ReLU operators read bit masks, and
+/// operators write outputs over inputs. Nothing in it is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
@@ -181,8 +180,8 @@ pub(in crate::rewrite) struct Rewritten<'s> {
 }
 
 /// The most rows that a trace of `rows` rows may have after [`rewrite`] has added masks to it: one and a half times as
-/// many. A mask (bits that replace the elements that a ReLU's gradient reads) adds three rows, so this is room for one
-/// mask in every six rows. A trace that needs more masks gets none. Rows that in-place reuse adds are not counted.
+/// many. A bit mask in the place of a block adds three rows, so this is room for one mask in every six rows. A trace
+/// that needs more masks gets none. Rows that in-place reuse adds are not counted.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }
@@ -192,12 +191,12 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording by two means of saving memory, each only if it is in `using`. With the first, gradients of ReLU
-/// operators read masks (one bit for each element, in place of the element); these rows are written to `masked`. The
-/// size of a mask is rounded up to a multiple of `alignment` bytes. With the second, operators also write outputs over
-/// inputs; these rows are written to `shared`. `masked` must have room for [`most_rows`], `shared` for twice as many:
-/// in-place reuse adds a free for each reused block that the recording never frees. `original` is the recording before
-/// its operators were reordered and its sizes were rounded up.
+/// Rewrites a recording by two means of saving memory, each only if it is in `using`. With [`Means::Relu`], gradients
+/// of ReLU operators read bit masks in place of blocks; these rows are written to `masked`. The size of a mask is
+/// rounded up to a multiple of `alignment` bytes. With [`Means::InPlace`], operators also write outputs over inputs;
+/// these rows are written to `shared`. `masked` must have room for [`most_rows`], `shared` for twice as many: in-place
+/// reuse adds a free for each reused block that the recording never frees. `original` is the recording before its
+/// operators were reordered and its sizes were rounded up.
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

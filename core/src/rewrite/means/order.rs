@@ -9,9 +9,9 @@
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
 //!    are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A block that is read
 //!    before it is written counts as written where it is allocated.
-//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the load (bytes alive at a step) runs as
-//!    soon as it can. [`Reordering::LeastLoad`]: a search that begins with that order, for the order whose highest load
-//!    is least ([`order`]).
+//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the bytes alive runs as soon as it can.
+//!    [`Reordering::LeastLoad`]: a search that begins with that order, for the order whose highest load is least
+//!    ([`order`]).
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
@@ -37,7 +37,7 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub enum Reordering {
     /// The recorded order, but operators that free memory run as early as they can.
     Early,
-    /// The order with the least max load (the most bytes alive at a step) that a search finds.
+    /// The order with the least max load, in bytes alive, that a search finds.
     LeastLoad,
 }
 
@@ -53,7 +53,7 @@ impl Reordering {
 }
 
 /// Limits on the search for an order of operators, for a trace of `rows` rows. They are lower for longer traces: the
-/// search keeps sets of operators that have run, and each set takes more memory and time if there are more operators.
+/// search keeps sets of operators that have run, and with more operators each takes more memory and time.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
     let rows = if rows == 0 { 1 } else { rows };
@@ -63,11 +63,11 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The exact search for an order of operators keeps sets of operators that have run. It keeps at most this many
-/// sets, divided by the number of rows of the trace: in a longer trace each set takes more memory.
+/// The exact search for an order keeps at most this many sets of operators that have run, divided by the number of rows
+/// of the trace: in a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
-/// The beam search for an order of operators keeps sets of operators that have run. Of the sets with equally many
-/// operators it keeps at most this number, divided by the square of the number of rows of the trace.
+/// The beam search for an order keeps at most this many sets of equally many operators that have run, divided by the
+/// square of the number of rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -100,8 +100,8 @@ workspace! {
     }
 }
 
-/// The most edges (pairs of operators of which the second waits for the first) of a recording of `rows` rows: two for
-/// each access, and one from each operator that is [`ordered`](crate::trace::Operator::ordered).
+/// The most pairs of operators of which one waits for the other, in a recording of `rows` rows: two for each access,
+/// and one from each operator that is [`ordered`](crate::trace::Operator::ordered).
 const fn edges(rows: usize) -> usize {
     3 * rows
 }
@@ -119,7 +119,7 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// or false, with nothing of use in `out`, in these cases:
 /// - every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered));
 /// - the order that is found is the recorded one;
-/// - [`Reordering::LeastLoad`] finds no lower max load (the most bytes alive at a step) than [`Reordering::Early`].
+/// - [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`].
 ///
 /// # Errors
 /// As [`Program::new`], for a trace that is no recording: with copies or recomputed operators, for example.

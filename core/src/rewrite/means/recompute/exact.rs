@@ -32,15 +32,13 @@ use crate::{Workspace, WorkspaceLen};
 
 /// The most values that a program may have for the exact search, which keeps a set of values as the bits of one word.
 const MOST_VALUES: u32 = u64::BITS;
-/// The most states that the exact search keeps. A state is how many operators have run, and which values are on the
-/// device.
+/// The most states that the exact search keeps.
 const MOST_STATES: u32 = 1 << 14;
 /// The most blocks that a program may have for the exact search. For larger programs no memory is provided, and there
 /// is no search.
 const MOST_BLOCKS: usize = 256;
 /// How many entries the heap of the exact search can hold for each state that there is memory for. A state that is
-/// reached again at a lower cost gets a further entry. Of a state's entries the one with the least key counts. The key
-/// is the time spent on recomputation so far, plus a lower bound on the time still to be spent.
+/// reached again at a lower cost gets a further entry. Of a state's entries the one with the least cost counts.
 const WAITING: usize = 2;
 
 /// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
@@ -64,7 +62,7 @@ ids! {
 }
 
 impl ValueId {
-    /// The set that has this value alone, as a word with a bit for each value.
+    /// The set that has this value alone, as bits.
     fn alone(self) -> u64 {
         1 << self.number()
     }
@@ -75,9 +73,9 @@ workspace! {
     /// with a bit for each value.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// For each operator: the set of the values that it reads, a bit for each value.
+            /// For each operator: the set of the values that it reads, as bits.
             reads: u64[rows + 1],
-            /// For each operator: the set of the values that it writes, a bit for each value.
+            /// For each operator: the set of the values that it writes, as bits.
             writes: u64[rows + 1],
             /// For each operator: the set of the values that may still be read once all operators before it have run.
             /// They are read by this operator or a later one, or to recompute another value of the set.
@@ -87,9 +85,9 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: the bytes of those blocks on the device before it runs that the search does not
-            /// decide about. They are allocated and freed as in the recording, and never evicted or recomputed. In
-            /// two's complement.
+            /// For each operator: the bytes, in two's complement, of those blocks on the device before it runs that the
+            /// search does not decide about. They are allocated and freed as in the recording, and never evicted or
+            /// recomputed.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
@@ -101,9 +99,9 @@ workspace! {
             value[BlockId]: Option<ValueId>[blocks],
         }
         state {
-            /// How many values the program has: bits in use in each set of values.
+            /// How many values the program has.
             values: u32 = 0,
-            /// The set of the values that may be evicted, a bit for each.
+            /// The set of the values that may be evicted, as bits.
             movable: u64 = 0,
         }
     }
@@ -113,33 +111,30 @@ workspace! {
     /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// For each state of the search: the set of the values that are on the device, a bit for each.
+            /// For each state: the set of the values that are on the device, as bits.
             set[StateId]: u64[n],
-            /// For each state of the search: the time spent on recomputation to reach it, in ns.
+            /// For each state: the time spent on recomputation to reach it, in ns.
             cost[StateId]: u64[n],
-            /// For each state of the search: the time spent on recomputation to reach it, plus a lower bound on the
-            /// time still to be spent, in ns. The search goes on from the state with the least key.
+            /// For each state: the time spent on recomputation to reach it, plus a lower bound on the time still to be
+            /// spent, in ns. The search goes on from the state with the least key.
             key[StateId]: u64[n],
-            /// For each state of the search: how many operators have run for the first time.
+            /// For each state: how many operators have run for the first time.
             at[StateId]: u32[n],
         }
         records {
-            /// For each state of the search: the state from which it was reached; none for the first state.
+            /// For each state: the state from which it was reached; none for the first state.
             parent[StateId]: Option<StateId>[n],
-            /// For each state of the search: the operator that ran or was recomputed to reach it; none where a value
-            /// was evicted.
+            /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
             ran[StateId]: Option<u32>[n],
-            /// A hash table for finding a state by how many operators have run and which values are on the device.
-            /// Unused entries hold none.
+            /// A hash table of the states by `at` and `set`. Unused entries hold none.
             slots: Option<StateId>[2 * n.next_power_of_two()],
         }
         parts {
-            /// The states whose successors the exact search has still to find, the one with the least key first. The
-            /// key is the time spent on recomputation plus a lower bound on the time still to be spent.
+            /// The states whose successors are still to be found, the one with the least `key` first.
             waiting[u32]: Heap(WAITING * n),
         }
         state {
-            /// How many states the exact search has found.
+            /// How many states have been found.
             len: u32 = 0,
         }
     }
@@ -150,7 +145,7 @@ workspace! {
 struct State {
     /// How many operators have run for the first time: the number of the one that is to run next.
     at: u32,
-    /// The set of the values that are on the device in this state, a bit for each.
+    /// The set of the values that are on the device, as bits.
     set: u64,
     /// The time spent on recomputation up to this state, in ns.
     cost: u64,
@@ -164,10 +159,10 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state of the search, if it is new or was found before with a higher cost (the time spent on
-    /// recomputation to reach it). `key` is its cost plus a lower bound on the time still to be spent, in ns. `parent`
-    /// is the state before it; none for the first state. `ran` is the operator that ran to get from `parent` to the
-    /// state; none where a value was evicted. Fails if there is no memory for another state.
+    /// Keeps a state, if it is new or was found before at a higher cost. `key` is its cost plus a lower bound on the
+    /// time still to be spent, in ns. `parent` is the state before it; none for the first state. `ran` is the operator
+    /// that ran to get from `parent` to the state; none where a value was evicted. Fails if there is no memory for
+    /// another state.
     fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -198,8 +193,8 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes the state from which the search goes on; none if there is none left. It is the one with the least key: the
-    /// time spent on recomputation plus a lower bound on the time still to be spent.
+    /// Takes the state from which the search goes on: the one with the least time spent on recomputation plus lower
+    /// bound on the time still to be spent. None if there is none left.
     fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = StateId::of(u32::MAX - number);
@@ -211,7 +206,7 @@ impl States<'_> {
     }
 }
 
-/// The values in a set, in ascending order of their numbers. A set is a word with a bit for each value.
+/// The values in a bit set, in ascending order of their numbers.
 fn each(set: u64) -> impl Iterator<Item = ValueId> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -219,10 +214,10 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 }
 
 impl Recomputer<'_> {
-    /// Searches for the script (the order of runs, recomputations and frees) that spends the least time on
-    /// recomputation within `limit` bytes. `least` is the cost of the best script found before. If the new script costs
-    /// less, keeps it and returns its cost; else returns `least`. Also returns `least` if the program has too many
-    /// values, or the search too many states.
+    /// Searches for the order of runs, recomputations and frees that spends the least time on recomputation within
+    /// `limit` bytes. `least` is the cost of the best order found before. If the new one costs less, keeps it and
+    /// returns its cost; else returns `least`. Also returns `least` if the program has too many values, or the search
+    /// too many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -359,7 +354,7 @@ impl Recomputer<'_> {
     }
 
     /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what else it needs
-    /// while it runs, fit within the limit less the headroom (the bytes held back below the limit).
+    /// while it runs, fit within the limit less the headroom.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));

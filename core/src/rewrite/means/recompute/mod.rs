@@ -57,8 +57,8 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// Room for the old weights of the blocks that one move of the annealing changes, so that the move can be undone. A
-/// move changes three at most. A weight is a factor of the score by which blocks are chosen to be evicted.
+/// Room for the old eviction weights of the blocks that one move of the annealing changes, so that the move can be
+/// undone. A move changes three at most.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
@@ -71,32 +71,28 @@ const HEAT: f64 = 0.0005;
 ///   the plan adds has fallen by less than 1/[`PROGRESS`].
 /// - At this pace the best plan would not come within the limit.
 const PATIENCE: u64 = 6;
-/// In a long trace the annealing makes more checks of its progress than [`PATIENCE`]: one for each `PATIENCE_ROWS` rows
-/// of the trace. So it can end sooner in a long trace. There a move makes little difference, because it changes the
-/// weights of only a few blocks.
+/// A long trace has more checks of progress than [`PATIENCE`]: one for each `PATIENCE_ROWS` rows. So the annealing can
+/// end sooner there. A move makes little difference there, because it changes the weights of only a few blocks.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends if the time that the best plan adds falls by less than 1/`PROGRESS` of itself from one check of
 /// progress to the next (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
-/// One move of the annealing in this many, on average, replaces the virtual uses; the others change the weights of
-/// blocks. A virtual use is a read, in an earlier planning walk over the operators, that served to recompute another
-/// value. The next walk counts it as a use of the value that was read.
+/// One move of the annealing in this many, on average, changes which reads by recomputations count as further uses of
+/// the values read; the other moves change the eviction weights of blocks.
 const REMEMBERS: u64 = 16;
-/// A move of the annealing sets the weight of a block, a factor of its eviction score, to e^x, where x is random
-/// between -`STEP` and `STEP`.
+/// A move of the annealing sets the eviction weight of a block to e^x, where x is random between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
-/// The most planning walks with the same parameters and limit. A walk goes through all operators and decides what is
-/// recomputed; each walk learns from the one before.
+/// The most passes over all operators that plan recomputation with the same parameters and limit. Each learns from the
+/// one before.
 const ROUNDS: u32 = 6;
 
-/// How precisely the search finds the least limit within which recomputation can keep the load (bytes alive at a step).
-/// The limit is bisected until the interval in which it lies is no wider than 1/2^`NEAR` of the highest limit.
+/// How precisely the least limit that recomputation can keep is found. The limit is bisected until the interval in
+/// which it lies is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
-/// A block and its weight. The weight is a factor of the block's score; the block with the lowest score is evicted
-/// first.
+/// A block and its weight, a factor of the block's eviction score. The block with the lowest score is evicted first.
 #[derive(Clone, Copy)]
 struct Weight {
     block: BlockId,
@@ -114,16 +110,14 @@ impl Record for Weight {
 }
 
 workspace! {
-    /// Searches for the recomputation that takes least time and keeps the load (bytes alive at a step) within a limit.
+    /// Searches for the recomputation that takes least time and keeps the bytes alive within a limit.
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, least: u64, seed: u64) {
         lists {
-            /// The best script for the latest limit: which operators run, which are recomputed and which blocks are
-            /// freed, in order.
+            /// The best order of runs, recomputations and frees for the latest limit.
             best: Step[most_rows(rows)],
             /// The blocks that may be evicted: those that are not too small and whose values can all be recomputed.
             movable: BlockId[blocks],
-            /// The blocks whose eviction weights the last move of the annealing changed, each with its weight before
-            /// the move.
+            /// The blocks whose eviction weights the last move of the annealing changed, each with its old weight.
             disturbed: Weight[DISTURBED],
         }
         parts {
@@ -131,10 +125,9 @@ workspace! {
         }
         state {
             values: &'a Values<'a> = values,
-            /// Whether the best script (which operators run and are recomputed, and which blocks are freed, in order)
-            /// is proved to spend the least time on recomputation.
+            /// Whether the best plan is proved to spend the least time on recomputation.
             optimum: bool = false,
-            /// The parameters of the eviction score with which the best script so far was made.
+            /// The parameters of the eviction score with which the best plan so far was made.
             preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
         }
@@ -158,14 +151,14 @@ impl<'a> Recomputer<'a> {
         self.walk.in_place = true;
     }
 
-    /// Whether the best script is proved to spend the least time on recomputation of all scripts within the limit less
-    /// the headroom (the bytes held back below it).
+    /// Whether the best plan is proved to spend the least time on recomputation of all plans within the limit less the
+    /// headroom.
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }
 
-    /// How much work the last search did: how many accesses of operators to blocks and how many recompute costs of
-    /// values it looked at, added up.
+    /// The work of the last search: the accesses of operators to blocks and the recompute costs of values that it
+    /// looked at, added up.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.walk.work
     }
@@ -181,8 +174,7 @@ impl<'a> Recomputer<'a> {
         self.walk.may_evict(block)
     }
 
-    /// The headroom of each operator: the bytes held back below the limit while the operator runs. The caller may
-    /// change the entries.
+    /// The bytes held back below the limit while each operator runs. The caller may change the entries.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         self.walk.headroom()
     }
@@ -204,11 +196,10 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
-    /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing, which
-    /// changes the weights of blocks (factors of their eviction scores). `work` is about how many accesses and
-    /// recompute costs the search may look at. Returns the cost of the best script, whose load may exceed the limit;
-    /// none if every script that was tried adds more than `most` ns or could not be completed.
+    /// Plans recomputation within a limit in bytes. Makes orders of runs, recomputations and frees with each of
+    /// [`PREFERENCES`], which set what is evicted first. Then improves the best order by annealing. `work` is about how
+    /// many accesses and recompute costs the search may look at. Returns the cost of the best order, whose load may
+    /// exceed the limit; none if every order that was tried adds more than `most` ns or could not be completed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -242,7 +233,7 @@ impl<'a> Recomputer<'a> {
                 self.learn(found);
             }
         }
-        // Restores the weights and virtual uses of the best script.
+        // Restores the weights, and the reads that count as uses, with which the best order was made.
         self.begin();
         for _ in 0..rounds {
             let found = self.walk.walk(self.preference, limit, Cost::MOST);
@@ -251,18 +242,17 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// Resets what steers the next planning walk over the operators: sets the weight of each block (a factor in the
-    /// choice of what is evicted) to 1, and forgets the virtual uses (reads in an earlier walk that served to recompute
-    /// other values).
+    /// Resets what steers the next planning walk: sets the eviction weight of each block to 1, and forgets which reads
+    /// in earlier walks served to recompute other values.
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
     }
 
-    /// Prepares the next planning walk over the operators with what the walk just done showed. `found` is the cost of
-    /// that walk, none if it did not come to its end. If its load was above the limit, the blocks that it should not
-    /// have evicted get higher weights, so that they are evicted later. Otherwise the next walk counts the reads that
-    /// served to recompute other values as further uses of the values read.
+    /// Prepares the next planning walk with what the walk just done showed. `found` is the cost of that walk, none if
+    /// it did not come to its end. If its load was above the limit, the blocks that it should not have evicted get
+    /// higher weights, so that they are evicted later. Otherwise the next walk counts the reads that served to
+    /// recompute other values as further uses of the values read.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -271,10 +261,10 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Plans recomputation again after the limit or the headroom (bytes held back below the limit) has changed. Makes
-    /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
-    /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
-    /// best plan, whose load may exceed the limit; none if a walk before the annealing does not come to its end.
+    /// Plans recomputation again after the limit or the headroom below it has changed. Makes planning walks over the
+    /// operators with the parameters of the best plan so far, then improves the result by annealing. `work` is about
+    /// how many accesses and recompute costs the search may look at. Returns the cost of the best plan, whose load may
+    /// exceed the limit; none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -289,12 +279,12 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Improves the best script (the order of runs, recomputations and frees) by simulated annealing. A move changes
-    /// what steers the next planning walk: the weights of a few blocks in the choice of what is evicted, or the virtual
-    /// uses (reads in an earlier walk that served to recompute other values). The move is kept if the new script
-    /// exceeds the limit by fewer bytes than the one before. It is also kept if the excess is the same and the script
-    /// takes no longer, or by chance if it takes a little longer. `least` is the cost of the best script so far, and
-    /// `work` about how many accesses and recompute costs may be looked at. Returns the cost of the best script.
+    /// Improves the best order of runs, recomputations and frees by simulated annealing. A move changes what steers the
+    /// next planning walk: the eviction weights of a few blocks, or which reads by recomputations count as uses of the
+    /// values read. The move is kept if the new order exceeds the limit by fewer bytes than the one before. It is also
+    /// kept if the excess is the same and the order takes no longer, or by chance if it takes a little longer. `least`
+    /// is the cost of the best order so far, and `work` about how many accesses and recompute costs may be looked at.
+    /// Returns the cost of the best order.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -351,10 +341,9 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Finds the least limit, in bytes and below `most`, within which recomputation can keep the load (bytes alive at a
-    /// step). Stores the script for this limit as the best. Bisects until the limit is known to within `most` /
-    /// 2^[`NEAR`] bytes. Chooses what is evicted by the first of [`PREFERENCES`] only. None if no limit that was tried
-    /// can be kept.
+    /// Finds the least limit, in bytes and below `most`, that recomputation can keep, and keeps the plan for this limit
+    /// as the best. Bisects until the limit is known to within `most` / 2^[`NEAR`] bytes. Chooses what is evicted by
+    /// the first of [`PREFERENCES`] only. None if no limit that was tried can be kept.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -382,26 +371,24 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Keeps the script of the planning walk just done as the best so far: the runs, recomputations and frees that the
-    /// walk decided on, in order.
+    /// Keeps the order of runs, recomputations and frees of the planning walk just done as the best so far.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
     }
 
-    /// Keeps `script` as the best so far: which operators run and are recomputed and which blocks are freed, in order.
+    /// Keeps `script` as the best order of runs, recomputations and frees so far.
     fn keep_script(&mut self, script: &List<'_, Step>) {
         self.best.copy_from(script);
     }
 
-    /// Makes a script (the order of runs, recomputations and frees) by adding the frees of blocks to `runs`, the order
-    /// of runs and recomputations. Returns the script's cost for `limit` bytes less the headroom (the bytes held back
-    /// below the limit). None where [`Follower::follow`] returns none, for example because a value that is read is not
-    /// on the device.
+    /// Adds the frees of blocks to `runs`, an order of runs and recomputations. Returns the cost for `limit` bytes less
+    /// the headroom. None where [`Follower::follow`] returns none, for example because a value that is read is not on
+    /// the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
 
-    /// Writes the trace that results from the best script to `out`, and returns how many rows it has.
+    /// Writes the trace that results from the best plan to `out`, and returns how many rows it has.
     ///
     /// # Errors
     /// As [`emit::write`].

@@ -1,16 +1,15 @@
-//! Chen et al.'s plans of recomputation in segments, made into scripts (in which order operators run and are
-//! recomputed, and blocks are freed). A segment is a group of neighbouring operators of the forward pass. Values that
-//! are needed across the end of a segment are kept; the others are freed, and recomputed a segment at a time in the
-//! backward pass. With these plans, recomputation is never worse than the best of them.
+//! Chen et al.'s plans of recomputation in segments, made into orders of runs, recomputations and frees. A segment is a
+//! group of neighbouring operators of the forward pass. Values that are needed across the end of a segment are kept;
+//! the others are freed, and recomputed a segment at a time in the backward pass. With these plans, recomputation is
+//! never worse than the best of them.
 //!
 //! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`], the last of which has no
 //! segments.
 //!
 //! These plans take less time than what the [walk](super::walk) over the operators finds where recomputation has to
-//! bring the load (bytes alive at a step) far down, as on transformers. BERT within half its memory, by swaps and
-//! recomputation, takes 42 % longer than the original with these plans, and 164 % longer without. Of the plans within
-//! the limit the one that takes least time is kept; of equal ones the first. Cost: O(plans · block accesses of their
-//! runs).
+//! bring the load far down, as on transformers. BERT within half its memory, by swaps and recomputation, takes 42 %
+//! longer than the original with these plans, and 164 % longer without. Of the plans within the limit the one that
+//! takes least time is kept; of equal ones the first. Cost: O(plans · block accesses of their runs).
 
 use super::{Recomputer, most_rows};
 use crate::rewrite::published::chen::{self, Planner};
@@ -26,10 +25,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 impl Recomputer<'_> {
-    /// Tries Chen et al.'s plans, and keeps the script (the order of runs, recomputations and frees) of the fastest
-    /// plan that stays within `limit` bytes. Only plans that take less than `most` ns longer than the original trace
-    /// are taken, and a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of
-    /// the plan, which is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
+    /// Tries Chen et al.'s plans, and keeps the fastest that stays within `limit` bytes, as an order of runs,
+    /// recomputations and frees. Only plans that take less than `most` ns longer than the original trace are taken, and
+    /// a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of the plan, which
+    /// is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
     ///
     /// # Errors
     /// As [`chen::rewrite`].

@@ -1,9 +1,9 @@
 //! A planning walk: goes through the operators in order under a limit, and evicts values. It knows which values are
 //! read later.
 //!
-//! Problem: run the operators of a trace in their order so that the load (bytes alive at a step) stays within a limit,
-//! and recompute as little as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021),
-//! which does not know what is read later; here that is known.
+//! Problem: run the operators of a trace in their order so that the bytes alive stay within a limit, and recompute as
+//! little as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021), which does not know
+//! what is read later; here that is known.
 //!
 //! 1. The operators run in their order. An input that is missing is recomputed first. The operators that run for this
 //!    are the *closure* of the input: the one that writes it, those that write missing inputs of that one, and so on.
@@ -43,15 +43,13 @@ pub(in crate::rewrite) struct Preference {
     /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`, from 0 to 4. The distance is the time
     /// in ns until the next use of the value.
     pub(in crate::rewrite) distance: u32,
-    /// The factor, at most 1, by which the time of an operator that is *owed* counts in the cost of recomputing a
-    /// value. An operator is owed if it has to be recomputed anyway, for another of its outputs that is missing and
-    /// read later.
+    /// The factor, at most 1, by which an operator's time counts in the cost of recomputing a value if the operator is
+    /// *owed*: it has to be recomputed anyway, for another of its outputs that is missing and read later.
     pub(in crate::rewrite) owed: f64,
 }
 
-/// If a block should not have been evicted in a planning walk over the operators, its weight is multiplied by this for
-/// the next walk. The weight is a factor of the block's eviction score; the block with the lowest score is evicted
-/// first.
+/// The eviction weight of a block that a planning walk should not have evicted is multiplied by this for the next walk,
+/// so that the block is evicted later.
 const RAISE: f64 = 4.0;
 
 /// The most operators that are looked at to find the cost of recomputing one value: the operator that writes the value,
@@ -59,12 +57,11 @@ const RAISE: f64 = 4.0;
 const CLOSURE: u32 = 256;
 
 record! {
-    /// A read of a value in order to recompute another. The next planning walk over the operators counts it as a use of
-    /// the value that was read.
+    /// A read of a value in order to recompute another. The next planning walk counts it as a use of the value read.
     struct Noted {
-        /// The version that was read: a block's value between two writes.
+        /// The value that was read.
         version: VersionId,
-        /// The operator for which the recomputation was made: the version was read before that operator ran.
+        /// The operator for which the recomputation was made: the value was read before that operator ran.
         before: u32,
     }
 }
@@ -86,32 +83,28 @@ workspace! {
     /// which the values to evict are chosen.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
-            /// The headroom of each operator: the bytes held back below the limit while the operator runs.
+            /// The bytes held back below the limit while each operator runs.
             headroom: u64[rows + 2],
-            /// For each version (a block's value between two writes): where its virtual uses begin in `virtual_use`. A
-            /// virtual use is a read, in an earlier planning walk over the operators, that served to recompute another
-            /// value.
+            /// For each value that a block holds: where its entries in `virtual_use` begin.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. An entry is
-            /// the operator for which the other value was needed. The entries are sorted by the version that was read,
-            /// and for one version by the operator.
+            /// The reads in `remembered`, sorted by the value read, and for one value by the operator. An entry is the
+            /// operator for which the value was read to recompute another.
             virtual_use: u32[rows],
             /// For each block: how many accesses need it now. These are accesses of the operator that runs, and of the
             /// operators that are recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// For each version (a block's value between two writes), two indices: the index of its next reader in the
-            /// list of readers that `values` has, and the index of its next virtual use in `virtual_use`.
+            /// For each value that a block holds, two indices: that of its next reader in the list of readers that
+            /// `values` has, and that of its next entry in `virtual_use`.
             next[VersionId]: [u32; 2][rows + blocks],
             /// For each operator: the number of the last search that visited it (see `count`), so that no search visits
-            /// an operator twice. A search finds what a value is made from, or what is made from it.
+            /// an operator twice.
             counted: u32[rows + 2],
         }
         records {
-            /// The version (a block's value between two writes) that each block holds now; none if the block has no
-            /// memory.
+            /// The value that each block holds now; none if the block has no memory.
             holds[BlockId]: Option<VersionId>[blocks],
-            /// For each block: whether this planning walk, a pass over the operators in order, was wrong to evict it.
-            /// It was wrong if later there was too little memory to recompute the value.
+            /// For each block: whether this planning walk was wrong to evict it, because later there was too little
+            /// memory to recompute the value.
             blamed[BlockId]: bool[blocks],
             /// The recompute cost of each block, in ns per byte.
             price[BlockId]: f64[blocks],
@@ -121,17 +114,17 @@ workspace! {
         lists {
             /// The reads so far in this planning walk that served to recompute other values.
             noted: Noted[rows],
-            /// The virtual uses that this planning walk counts: reads in an earlier walk that served to recompute
-            /// other values.
+            /// The reads in an earlier planning walk that served to recompute other values. This walk counts them as
+            /// uses of the values read.
             remembered: Noted[rows],
-            /// A copy of the virtual uses in `remembered`, saved by `keep_memory`.
+            /// A copy of `remembered`, saved by `keep_memory`.
             kept: Noted[rows],
             /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
             /// blocks count: those that the planner may free between any two operators.
             stack: [u32; 2][rows + 1],
-            /// The values that a search still has to visit. The search finds what a given value is made from, or what
-            /// is made from it.
+            /// The values that a search still has to visit, for what a given value is made from, or what is made from
+            /// it.
             closure: Visit[2 * CLOSURE as usize],
             /// The steps of this planning walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
@@ -156,14 +149,12 @@ workspace! {
             source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
-            /// How many entries of `remembered` are for operators before the one that runs now. An entry is a read, in
-            /// an earlier planning walk, that served to recompute another value.
+            /// How many entries of `remembered` are for operators before the one that runs now.
             passed: u32 = 0,
-            /// The number of the latest search, which marks the operators that it visits with this number in `counted`.
-            /// A search finds what a value is made from (to add up the cost of recomputing it), or what is made from
-            /// it.
+            /// The number of the latest search for what a value is made from (to add up the cost of recomputing it), or
+            /// what is made from it. The search marks the operators that it visits with this number in `counted`.
             count: u32 = 0,
-            /// Whether operators write their outputs over their inputs (in-place reuse), where this is allowed.
+            /// Whether operators write their outputs over their inputs, where this is allowed.
             pub(in crate::rewrite) in_place: bool = false,
             /// The bytes on the device at this point of the planning walk, in two's complement.
             load: u64 = 0,
@@ -171,11 +162,9 @@ workspace! {
             rows: u32 = 0,
             /// The operator that runs now for the first time; between two such runs, the next one.
             now: u32 = 0,
-            /// The parameters of the eviction score in this planning walk; the value with the lowest score is evicted
-            /// first.
+            /// The parameters of the eviction score in this planning walk.
             preference: Preference = Preference { distance: 0, owed: 1.0 },
-            /// The limit, in bytes, on the memory in use in this planning walk over the operators. The headroom (bytes
-            /// held back below the limit) is not subtracted yet.
+            /// The limit on memory in this planning walk, in bytes. The headroom below it is not subtracted yet.
             limit: u64 = 0,
             /// The cost of the steps so far: the bytes by which they exceed the limit, and the time in ns that they
             /// add.
@@ -183,8 +172,8 @@ workspace! {
             /// The planning walk is ended early once it exceeds the limit by more bytes, or adds more time, than this
             /// cost says.
             most: Cost = Cost::MOST,
-            /// The work done: how many accesses of operators to blocks and how many recompute costs of values were
-            /// looked at, added up.
+            /// The work done: the accesses of operators to blocks and the recompute costs of values that were looked
+            /// at, added up.
             pub(in crate::rewrite) work: u64 = 0,
         }
     }
@@ -206,61 +195,56 @@ impl<'a> Walk<'a> {
         &self.script
     }
 
-    /// The weight of each block: a factor of the score by which blocks are chosen to be evicted, the lowest score
-    /// first. The caller may change the weights.
+    /// The weight of each block, a factor of its eviction score. The caller may change the weights.
     pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64, BlockId> {
         &mut self.weight
     }
 
-    /// The headroom of an operator: the bytes held back below the limit while it runs.
+    /// The bytes held back below the limit while an operator runs.
     pub(in crate::rewrite) fn headroom_of(&self, operator: u32) -> u64 {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights of the blocks that the last planning walk should not have evicted, because memory was too
-    /// small to recompute their values later. A weight is a factor of the eviction score, so these blocks are evicted
-    /// later in the next walk.
+    /// Raises the eviction weights of the blocks that the last planning walk should not have evicted, because memory
+    /// was too small to recompute their values later. The next walk evicts them later.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in self.values.program.blocks().filter(|&b| self.blamed.get(b)) {
             self.weight.set(b, self.weight.get(b) * RAISE);
         }
     }
 
-    /// The headroom of each operator: the bytes held back below the limit while the operator runs. The caller may
-    /// change it.
+    /// The bytes held back below the limit while each operator runs. The caller may change them.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         &mut self.headroom
     }
 
-    /// Forgets all virtual uses: the next planning walk does not count reads that served to recompute other values as
-    /// uses of the values read.
+    /// Forgets the reads that served to recompute other values: the next planning walk does not count them as uses of
+    /// the values read.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// Notes which values the planning walk just done read in order to recompute others. The next walk over the
-    /// operators counts these reads as further uses of the values read (virtual uses).
+    /// Notes which values the planning walk just done read in order to recompute others. The next walk counts these
+    /// reads as further uses of the values read.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves the virtual uses (reads in an earlier planning walk that served to recompute other values).
+    /// Saves which reads in an earlier planning walk count as uses of the values read.
     /// [`restore_memory`](Self::restore_memory) brings them back.
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Brings back the virtual uses that [`keep_memory`](Self::keep_memory) saved (reads in an earlier planning walk
-    /// that served to recompute other values).
+    /// Brings back the reads in an earlier planning walk that [`keep_memory`](Self::keep_memory) saved.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
-    /// Fills in `virtual_use` with the virtual uses (reads in an earlier planning walk that served to recompute other
-    /// values), sorted by the version that is read.
+    /// Fills in `virtual_use` with the reads in `remembered`, sorted by the value read.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in VersionId::each(0..versions + 1) {
@@ -368,8 +352,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Whether an access reads a version (a block's value between two writes) that is not on the device now: its block
-    /// has no memory, or holds another version.
+    /// Whether an access reads a value that is not on the device now: its block has no memory, or holds another value.
     #[inline]
     fn is_missing(&self, r: &Reference) -> bool {
         !r.writes && !self.holds.is(r.block, Some(r.version))
@@ -397,9 +380,8 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version (a block's value between two writes) if it is not on the device. First recomputes the
-    /// missing versions that it is made from. None if one of these versions cannot be recomputed, the list of steps is
-    /// full, or the steps cost more than allowed.
+    /// Recomputes a value if it is not on the device. First recomputes the missing values that it is made from. None if
+    /// one of these values cannot be recomputed, the list of steps is full, or the steps cost more than allowed.
     fn make(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         if self.holds.is(values.block(version), Some(version)) {
@@ -431,11 +413,11 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version (a block's value between two writes) on the stack of the operators to
-    /// recompute. Pins the managed blocks (those that the planner may free between any two operators) that it accesses:
-    /// they stay until it has run. Frees each of them that holds a later version than it accesses. Returns none if no
-    /// operator may be recomputed to write the version; if a block to be freed is pinned by another operator too; if
-    /// the script is full; or if it exceeds the limit by more bytes, or adds more time, than `most` allows.
+    /// Puts the operator that writes a value on the stack of the operators to recompute. Of the blocks that it
+    /// accesses, pins those that the planner may free between any two operators: they stay until it has run. Frees each
+    /// of them that holds a later value than it accesses. Returns none if no operator may be recomputed to write the
+    /// value; if a block to be freed is pinned by another operator too; if the list of steps is full; or if the steps
+    /// exceed the limit by more bytes, or add more time, than `most` allows.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -450,7 +432,7 @@ impl<'a> Walk<'a> {
             if !r.writes {
                 self.note(r.version);
             }
-            // The block holds a later version. The later version is evicted, and recomputed when it is needed.
+            // The block holds a later value. That value is evicted, and recomputed when it is needed.
             if self.holds.get(r.block) > Some(r.version) {
                 let own = values.managed(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
@@ -483,8 +465,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Adds a step (a run, a recomputation or a free) to the list of steps. None if the list is full, or if the steps
-    /// exceed the limit by more bytes or add more time than `most` says.
+    /// Adds a run, a recomputation or a free to the list of steps. None if the list is full, or if the steps exceed the
+    /// limit by more bytes or add more time than `most` says.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -498,9 +480,8 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks as stale each block of which a virtual use (a read in an earlier planning walk that served to recompute
-    /// another value) is over by now. The block's next use may then be later, so its eviction score has to be computed
-    /// anew.
+    /// Marks as stale each block with a read in an earlier planning walk, made to recompute another value, that is over
+    /// by now. The block's next use may then be later, so its eviction score has to be computed anew.
     fn virtual_uses_pass(&mut self) {
         while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
             self.stale.insert(self.values.block(noted.version));
@@ -508,14 +489,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a version (a block's value between two writes) is read now in order to recompute another value, so
-    /// that the next planning walk can count the read as a use.
+    /// Notes that a value is read now in order to recompute another, so that the next planning walk can count the read
+    /// as a use.
     fn note(&mut self, version: VersionId) {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator for which a version (a block's value between two writes) is needed: it reads the version, or
-    /// an earlier planning walk read the version to recompute something for it. [`NONE`] if there is none.
+    /// The next operator for which a value is needed: it reads the value, or an earlier planning walk read the value to
+    /// recompute something for it. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -532,8 +513,7 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// Notes that a block, which may be freed and allocated before any operator, now holds a version: its value until
-    /// the next write. If the block had no memory, it takes memory now.
+    /// Notes that a block now holds the value `version`. If the block had no memory, it takes memory now.
     fn put(&mut self, block: BlockId, version: VersionId) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -567,8 +547,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Evicts blocks, the one with the least eviction score first, until `need` more bytes fit within the limit less
-    /// the headroom (the bytes held back below the limit). If there is no more block to evict, the bytes that do not
-    /// fit are noted as an excess in the cost.
+    /// the headroom. If there is no more block to evict, the bytes that do not fit are noted as an excess in the cost.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);

@@ -11,26 +11,23 @@ workspace! {
     /// schedule has to stop there. All counts are 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// For each boundary between operators: how many reasons the simulation of the swap schedule has to stop
-            /// there (a copy, a free, a malloc, or a use of a block).
+            /// For each boundary: how many reasons the simulation has to stop there, each a copy, a free, a malloc or a
+            /// use of a block.
             counts: u32[boundaries],
-            /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that the simulation
-            /// of the swap schedule has something to do there.
+            /// A bit for each boundary: 1 if its entry in `counts` is not 0.
             bits: u64[boundaries / 64 + 1],
         }
     }
 }
 
 impl Agenda<'_> {
-    /// Adds one reason for the simulation of the swap schedule to stop at a boundary between operators: a copy, a free,
-    /// a malloc, or a use of a block.
+    /// Adds a reason for the simulation of the swap schedule to stop at a boundary between operators.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes one reason, added before, for the simulation of the swap schedule to stop at a boundary between
-    /// operators.
+    /// Removes a reason, added before, for the simulation of the swap schedule to stop at a boundary between operators.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {

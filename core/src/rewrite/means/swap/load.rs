@@ -7,29 +7,26 @@
 
 use crate::workspace::workspace;
 
-/// The least number of operators in a run. A run is a group of neighbouring operators, to whose loads bytes can be
-/// added in one step.
+/// The least number of operators in a run of neighbours, to whose loads bytes can be added in one step.
 const LEAST_RUN: u32 = 32;
 
 workspace! {
     /// The load of each of `operators` operators, in bytes; 0 for all at first. There are at most `room` operators.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// For each operator: its load in bytes, less the bytes that `whole` has for its run (the group of
-            /// neighbouring operators that it is in). To get the load, this entry and that of `whole` are added with
-            /// wrapping, as this entry may be negative, in two's complement.
+            /// For each operator: its load in bytes, less the bytes that `whole` has for its run. To get the load, this
+            /// entry and that of `whole` are added with wrapping, as this entry may be negative, in two's complement.
             own: u64[room],
-            /// For each run, a group of neighbouring operators: the bytes to add to the load of each operator in the
-            /// run.
+            /// For each run of neighbouring operators: the bytes to add to the load of each operator in the run.
             whole: u64[room / LEAST_RUN as usize + 1],
-            /// For each run, a group of neighbouring operators: the highest load of any of them, in bytes.
+            /// For each run of neighbouring operators: the highest load of any of them, in bytes.
             most: u64[room / LEAST_RUN as usize + 1],
         }
         state {
             operators: u32 = operators,
-            /// The binary logarithm of the number of operators in a run (a group of neighbours). A run has as many
-            /// operators as the greatest power of two that is not above the square root of the number of all operators,
-            /// but at least [`LEAST_RUN`].
+            /// The binary logarithm of the number of operators in a run. A run has as many operators as the greatest
+            /// power of two that is not above the square root of the number of all operators, but at least
+            /// [`LEAST_RUN`].
             bits: u32 = operators.isqrt().max(LEAST_RUN).ilog2(),
         }
     }
@@ -42,12 +39,12 @@ impl Load<'_> {
         self.own[operator].wrapping_add(self.whole[operator >> self.bits])
     }
 
-    /// How many runs (groups of neighbouring operators) there are.
+    /// How many runs of neighbouring operators there are.
     const fn runs(&self) -> u32 {
         self.operators.div_ceil(1 << self.bits)
     }
 
-    /// The first operator of a run (a group of neighbouring operators), and the first one of the run after it.
+    /// The first operator of a run of neighbours, and the first one of the run after it.
     #[inline]
     const fn ends(&self, run: u32) -> (u32, u32) {
         (run << self.bits, (run + 1) << self.bits)
@@ -84,8 +81,7 @@ impl Load<'_> {
         }
     }
 
-    /// Computes the entry of a run in `most` anew: the highest load, in bytes, of the operators in the run (a group of
-    /// neighbours).
+    /// Computes the entry of a run of operators in `most` anew: the highest load in the run, in bytes.
     fn look(&mut self, run: u32) {
         let (begin, end) = self.ends(run);
         let whole = self.whole[run];

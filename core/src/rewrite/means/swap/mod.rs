@@ -1,11 +1,11 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
 //! `Swapper` makes schedules. A schedule says in which gaps (times in which no operator accesses a block) blocks leave
-//! the device, and where they are freed and allocated again. Its load (bytes alive at a step) has to stay within a
-//! limit. A [`Policy`] says how to make a schedule. The module `schedule` (with `load` and `agenda`) finds the time
-//! that a schedule takes. Four published scores say which gaps to use first: each gives a schedule, and is also a
-//! policy of its own. The module `search` starts from the fastest of these schedules and of those in which blocks leave
-//! in all their gaps, and makes it faster.
+//! the device, and where they are freed and allocated again. Its load has to stay within a limit. A [`Policy`] says how
+//! to make a schedule. The module `schedule` (with `load` and `agenda`) finds the time that a schedule takes. Four
+//! published scores say which gaps to use first: each gives a schedule, and is also a policy of its own. The module
+//! `search` starts from the fastest of these schedules and of those in which blocks leave in all their gaps, and makes
+//! it faster.
 
 mod agenda;
 mod load;
@@ -35,22 +35,22 @@ pub enum Policy {
     /// weighted sum of them, and those in which blocks leave whenever they are idle. [`fit`](crate::rewrite::fit::fit)
     /// tries every other policy too, and takes the best.
     Auto,
-    /// Blocks are swapped first in the gaps (times without access) with the longest duration of absence: the time of
-    /// the gap less that of the copies (Zhang et al. 2019).
+    /// Blocks are swapped first in the idle times with the longest duration of absence: the idle time less the time of
+    /// the copies (Zhang et al. 2019).
     Doa,
-    /// Blocks are swapped first in the gaps (times without access) with the largest area of absence: the duration of
-    /// absence times the block's bytes (Zhang et al. 2019).
+    /// Blocks are swapped first in the idle times with the largest area of absence: the duration of absence times the
+    /// block's bytes (Zhang et al. 2019).
     Aoa,
-    /// Blocks are swapped first in the gaps (times without access) with the highest weighted duration of absence: the
-    /// area under the curve of the load (bytes alive) over the gap (Zhang et al. 2019).
+    /// Blocks are swapped first in the idle times with the highest weighted duration of absence: the area under the
+    /// curve of the bytes alive over the idle time (Zhang et al. 2019).
     Wdoa,
-    /// Blocks are swapped first in the gaps (times without access) with the highest submodular weighted duration of
-    /// absence: the area under the curve of the load (bytes alive) over the gap, if blocks are swapped in the gaps
-    /// already chosen (Zhang et al. 2019).
+    /// Blocks are swapped first in the idle times with the highest submodular weighted duration of absence: the area
+    /// under the curve of the bytes alive over the idle time, if blocks are swapped in the idle times already chosen
+    /// (Zhang et al. 2019).
     Swdoa,
-    /// Blocks are swapped first in the gaps (times without access) with the highest weighted sum of four scores:
-    /// [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian
-    /// optimisation (Zhang et al. 2019).
+    /// Blocks are swapped first in the idle times with the highest weighted sum of four scores: [`Policy::Doa`],
+    /// [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian optimisation (Zhang
+    /// et al. 2019).
     Bayes,
     /// Blocks that are idle while the operator with the max load runs are copied to the host as soon as they are idle,
     /// and back one operator before their next reader. In training these are activations, copied out after their last
@@ -59,7 +59,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All policies that decide what is swapped, and when.
+    /// All swap policies.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
     /// The name of the policy, for people and on the command line.
@@ -105,21 +105,20 @@ impl Policy {
 /// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
-    /// whether gaps that reach across the end of the iteration count.
+    /// The schedule in which blocks leave the device in all of their idle times. The scope says whether idle times that
+    /// reach across the end of the iteration count.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest weighted
-    /// sum of the four scores of Zhang et al. 2019. These are the weights.
+    /// The schedule in which blocks leave the device first in the idle times with the highest weighted sum of the four
+    /// scores of Zhang et al. 2019. These are the weights.
     Score(Weights),
 }
 
 workspace! {
-    /// Makes schedules of swaps: in which gaps (times without access) blocks leave the device, and when they are freed
-    /// and allocated again.
+    /// Makes schedules of swaps: in which idle times blocks leave the device, and when they are freed and allocated
+    /// again.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
-            /// For each operator: the headroom (bytes held back below the limit) that was saved with the schedule in
-            /// `remembered`.
+            /// For each operator: the headroom below the limit that was saved with the schedule in `remembered`.
             remembered_headroom: u64[rows + 2],
             /// For each operator: the index of its first row in the rewritten trace that was written last. The entry
             /// after the last operator is the number of rows.
@@ -144,31 +143,31 @@ workspace! {
             /// What the last search for [`Weights`] of the four scores found: the limit in bytes for which it searched,
             /// and the weights. None before the first search.
             mixture: Option<(u64, Weights)> = None,
-            /// The seed of the Bayesian optimisation, which finds the weights of the scores by which gaps are chosen.
+            /// The seed of the Bayesian optimisation of the weights of the scores by which idle times are chosen.
             seed: u64 = seed,
         }
     }
 }
 
 impl<'a> Swapper<'a> {
-    /// Makes a swapper for the blocks that may leave the device in the `gaps` (times without access). `seed` determines
-    /// the random choices of the swapper.
+    /// Makes a swapper for the blocks that may leave the device in the `gaps`, their idle times. `seed` determines the
+    /// random choices of the swapper.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load (bytes alive at a step): every block leaves the device for the whole of each of
-    /// its gaps (times without access), as far as the host has room. Holds no bytes back below the limit (no headroom).
+    /// Makes the schedule with the fewest bytes alive: every block leaves the device for the whole of each of its idle
+    /// times, as far as the host has room. Holds back no headroom below the limit.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load (the
-    /// most bytes alive). Each block is swapped that can be copied out before this operator and back in after it,
-    /// within the iteration. No other block is swapped; a block that is overwritten before it is read again is not
-    /// either. Returns the max load that is left, in bytes: Zhang et al.'s `load_min`.
+    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load. Each
+    /// block is swapped that can be copied out before this operator and back in after it, within the iteration. No
+    /// other block is swapped; a block that is overwritten before it is read again is not either. Returns the max load
+    /// that is left, in bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -182,14 +181,13 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The peak of the present schedule, in bytes: the highest sum of an operator's load (bytes alive while it runs)
-    /// and its headroom (bytes held back below the limit).
+    /// The highest sum of an operator's load and its headroom below the limit in the present schedule, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
 
-    /// Makes the schedule of a policy within `limit` bytes; `work` is about how many operators and gaps a search may
-    /// look at. Returns how much longer the schedule takes than the original, in ns; none if it misses the limit.
+    /// Makes the schedule of a policy within `limit` bytes; `work` is about how many operators and idle times a search
+    /// may look at. Returns how much longer the schedule takes than the original, in ns; none if it misses the limit.
     pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
@@ -205,8 +203,8 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps (times without access) by their scores. A unit of this work is 16 looks at
-    /// operators or gaps, while the search for faster schedules counts each look as a unit.
+    /// The work done so far to choose idle times of blocks by their scores. A unit of this work is 16 looks at
+    /// operators or idle times, while the search for faster schedules counts each look as a unit.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
@@ -229,17 +227,17 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
-    /// with the highest sum of the four scores, each times its weight ([`Weights`]). Makes it twice, with gaps within
-    /// the iteration only, and with gaps across the iteration's end too, and keeps the faster schedule. Returns how
-    /// much longer the kept schedule takes than the original, in ns; none if neither is within the limit.
+    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the idle times with the highest
+    /// sum of the four scores, each times its weight ([`Weights`]). Makes it twice, with idle times within the
+    /// iteration only, and with those across the iteration's end too, and keeps the faster schedule. Returns how much
+    /// longer the kept schedule takes than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule with `select` twice: with gaps (times without access) within the iteration only, and with gaps
-    /// across its end too. Keeps the faster one. `select` sets the schedule, and returns whether it is within the
-    /// limit. Returns how much longer the schedule takes than the original, in ns; none if neither is within the limit.
+    /// Makes a schedule with `select` twice: with idle times within the iteration only, and with those across its end
+    /// too. Keeps the faster one. `select` sets the schedule, and returns whether it is within the limit. Returns how
+    /// much longer the schedule takes than the original, in ns; none if neither is within the limit.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -266,21 +264,20 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
-    /// operators and gaps (times without access). Three schedules choose gaps by one score each, the first three of
-    /// [`Weights`]. In the other two, blocks leave the device in all gaps within the iteration, and in those across its
-    /// end too. The fourth score is left out: in networks of a thousand layers it takes longer than the search. Returns
-    /// how much longer the improved schedule takes than the original, in ns; none if none of the five is within the
-    /// limit.
+    /// operators and idle times. Three schedules choose idle times by one score each, the first three of [`Weights`].
+    /// In the other two, blocks leave the device in all idle times within the iteration, and in those across its end
+    /// too. The fourth score is left out: in networks of a thousand layers it takes longer than the search. Returns how
+    /// much longer the improved schedule takes than the original, in ns; none if none of the five is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
     /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
-    /// gaps (times without access), improves the fastest of several schedules. These are the five of
-    /// [`Swapper::search`], one by the fourth score ([`Weights`]), and one by a weighted sum of all four scores. To
-    /// find the weights of the sum takes about as long as the search itself. Returns how much longer the improved
-    /// schedule takes than the original, in ns; none if no schedule but that of the weighted sum is within the limit.
+    /// idle times, improves the fastest of several schedules. These are the five of [`Swapper::search`], one by the
+    /// fourth score ([`Weights`]), and one by a weighted sum of all four scores. To find the weights of the sum takes
+    /// about as long as the search itself. Returns how much longer the improved schedule takes than the original, in
+    /// ns; none if no schedule but that of the weighted sum is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -294,9 +291,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of several schedules, from which the search may start, and how much longer it takes than the
-    /// original, in ns. One schedule is made for each of `weights`, by which gaps (times without access) are chosen. In
-    /// two more, blocks leave the device in all gaps within the iteration, and in those across its end too. None if no
-    /// schedule is within `limit` bytes.
+    /// original, in ns. One schedule is made for each of `weights`, by which idle times are chosen. In two more, blocks
+    /// leave the device in all idle times within the iteration, and in those across its end too. None if no schedule is
+    /// within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -308,9 +305,9 @@ impl<'a> Swapper<'a> {
         best
     }
 
-    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and gaps (times
-    /// without access). Returns how much longer the improved schedule takes than the original, in ns; none if the
-    /// schedule `start` is not within `limit` bytes.
+    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and idle times.
+    /// Returns how much longer the improved schedule takes than the original, in ns; none if the schedule `start` is
+    /// not within `limit` bytes.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
@@ -325,15 +322,15 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Sets the headroom of every operator, the bytes held back below the limit while it runs, to 0.
+    /// Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.schedule.clear_headroom();
     }
 
-    /// Raises the headroom (bytes held back below the limit) of operators for which a placement takes too much memory.
-    /// The placement says where the blocks of the rows written last lie: `blocks`, and their `offsets` in bytes. A
-    /// block may end above `limit` bytes; then the operators that run while it is alive get more headroom. They get
-    /// `part` (numerator, denominator) of the bytes above the limit, and at least 1/512 of the limit.
+    /// Raises the headroom below the limit where a placement takes too much memory. The placement says where the blocks
+    /// of the rows written last lie: `blocks`, and their `offsets` in bytes. A block may end above `limit` bytes; then
+    /// the operators that run while it is alive get more headroom. They get `part` (numerator, denominator) of the
+    /// bytes above the limit, and at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -344,8 +341,7 @@ impl<'a> Swapper<'a> {
         self.schedule.add_headroom(limit / 512, part);
     }
 
-    /// Saves the schedule, and the headroom of each operator (bytes held back below the limit while it runs), for
-    /// [`recall`](Self::recall).
+    /// Saves the schedule, and the headroom of each operator, for [`recall`](Self::recall).
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_headroom(&mut self.remembered_headroom);
@@ -357,16 +353,15 @@ impl<'a> Swapper<'a> {
         self.schedule.set_headroom(&self.remembered_headroom);
     }
 
-    /// Lowers the headroom of each operator, the bytes held back below the limit while it runs, by a quarter.
+    /// Lowers the headroom below the limit by a quarter for each operator.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.schedule.lower_headroom();
     }
 
-    /// Plans anew after the headroom (bytes held back below the limit while an operator runs) has changed. With
-    /// [`Policy::Auto`] the search goes on from the present schedule. [`Policy::Bayes`] chooses swaps by a weighted sum
-    /// of scores: it uses the weights again that it found for this limit. `work` is about how many operators and gaps a
-    /// search may look at. Returns how much longer the schedule takes than the original, in ns; none if its load is
-    /// above the limit.
+    /// Plans anew after the headroom of operators has changed. With [`Policy::Auto`] the search goes on from the
+    /// present schedule. [`Policy::Bayes`] chooses swaps by a weighted sum of scores: it uses the weights again that it
+    /// found for this limit. `work` is about how many operators and idle times a search may look at. Returns how much
+    /// longer the schedule takes than the original, in ns; none if its load is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
@@ -380,10 +375,10 @@ impl<'a> Swapper<'a> {
     }
 
     /// Searches for a schedule within `limit` bytes. The search starts anew, and not from the present schedule; it may
-    /// look at `work` operators and gaps (times without access). `planned` is how much longer the present schedule
-    /// takes than the original, in ns; none if it misses the limit. The present schedule is kept if it is within the
-    /// limit and the search finds none that is faster. Returns how much longer the schedule that was found or kept
-    /// takes than the original, in ns; none if neither is within the limit.
+    /// look at `work` operators and idle times. `planned` is how much longer the present schedule takes than the
+    /// original, in ns; none if it misses the limit. The present schedule is kept if it is within the limit and the
+    /// search finds none that is faster. Returns how much longer the schedule that was found or kept takes than the
+    /// original, in ns; none if neither is within the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

@@ -2,7 +2,7 @@
 //! operator accesses a block; it is *in use* if the block is freed in it.
 //!
 //! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
-//! again at *take*. If they are equal, the gap is not used. The load of each operator (the bytes alive while it runs)
+//! again at *take*. If they are equal, the gap is not used. The load of each operator, the bytes alive while it runs,
 //! depends on the positions alone. So does the time, which a simulation in one pass over the operators finds:
 //!
 //! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
@@ -37,42 +37,40 @@ use crate::workspace::workspace;
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// A version, which is a block's value between two writes, is copied to the host.
+    /// A value of a block is copied to the host.
     Out(VersionId),
-    /// A block's memory is freed for a gap, a time in which no operator accesses the block.
+    /// A block's memory is freed for an idle time of the block.
     Free(GapId),
-    /// A block's memory is allocated again after a gap, and the block is copied in if the gap needs that.
+    /// A block's memory is allocated again after an idle time, and the block is copied in if it has to be.
     In(GapId),
 }
 
 workspace! {
-    /// A schedule of swaps: for each gap (a time in which no operator accesses a block), the two boundaries between
-    /// operators at which the block is freed and allocated again. Also the load of each operator (the bytes alive while
-    /// it runs) that follows from this.
+    /// A schedule of swaps: for each idle time of a block, the two boundaries between operators at which the block is
+    /// freed and allocated again. Also the bytes alive while each operator runs, which follow from this.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
             /// For each gap: the boundary at which its block's memory is freed (give), and the boundary at which the
             /// memory is allocated again (take). Equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary: the first gap in each of two lists. List 0 has the gaps whose blocks are freed there
-            /// (give), list 1 those whose blocks are allocated again there (take). Each entry is an `Option<GapId>`,
-            /// stored as a number.
+            /// For each boundary: the first gap in each of two lists. List 0 has the gaps whose blocks are freed there,
+            /// list 1 those whose blocks are allocated again there. Each entry is an `Option<GapId>`, stored as a
+            /// number.
             first: [u32; 2][rows + 2],
-            /// For each gap: the gap before it in each of two lists. List 0 has the gaps whose blocks are freed at the
-            /// same boundary (give), list 1 those whose blocks are allocated again at the same boundary (take). Each
+            /// For each gap: the gap before it in each of two lists: of the gaps whose blocks are freed at the same
+            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). Each
             /// entry is an `Option<GapId>`, stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap: the gap after it in each of two lists. List 0 has the gaps whose blocks are freed at the
-            /// same boundary (give), list 1 those whose blocks are allocated again at the same boundary (take). Each
-            /// entry is an `Option<GapId>`, stored as a number.
+            /// For each gap: the gap after it in the same two lists as in `before`. Each entry is an `Option<GapId>`,
+            /// stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
-            /// For each version (a block's value between two writes): the boundary between operators at which its copy
-            /// to the host is due; [`NONE`] if it needs no copy.
+            /// For each value that a block holds: the boundary between operators at which its copy to the host is due;
+            /// [`NONE`] if it needs no copy.
             due[VersionId]: u32[rows + blocks],
-            /// The headroom of each operator: the bytes held back below the limit while the operator runs.
+            /// The bytes held back below the limit while each operator runs.
             headroom: u64[rows + 2],
-            /// For each operator: the most bytes by which a placement (the offsets of all blocks) exceeded the limit
-            /// while the operator ran, since the headroom (bytes held back below the limit) was last raised.
+            /// For each operator: the most bytes by which a placement of the blocks exceeded the limit while the
+            /// operator ran, since the headroom was last raised.
             excess: u64[rows + 2],
             /// For each block: how many gaps in use need memory on the host for it. These are all gaps in use but those
             /// that begin after an access and end with a write ([`GapKind::Dead`]).
@@ -83,12 +81,12 @@ workspace! {
             out_ns[BlockId]: f64[blocks],
             /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
-            /// For each version (a block's value between two writes): whether the host has to have it at the end of the
-            /// iteration. It has to if the block is persistent and on the host when an iteration begins, and this is
-            /// the last version written to it.
+            /// For each value that a block holds: whether the host has to have it at the end of the iteration. It has
+            /// to if the block is persistent and on the host when an iteration begins, and this is the last value
+            /// written to it.
             owed[VersionId]: bool[rows + blocks],
-            /// For each version (a block's value between two writes): when its copy to the host is done, in ns; 0
-            /// before the link gets the copy.
+            /// For each value that a block holds: when its copy to the host is done, in ns; 0 before the link gets the
+            /// copy.
             copied[VersionId]: f64[rows + blocks],
             /// For each operator: the time in ns at which all copies back to the device that it needs are done; 0 if it
             /// needs none.
@@ -101,32 +99,29 @@ workspace! {
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions (values of blocks between two writes) that were copied out in the latest simulation of the
-            /// schedule, in the order of the copies.
+            /// The values that were copied out in the latest simulation of the schedule, in the order of the copies.
             sent: VersionId[rows + blocks],
             /// The boundaries between operators at which the latest simulation of the schedule stopped, ascending.
             stops: u32[rows + 2],
-            /// The gaps (times without access) whose blocks were copied back in by the latest simulation of the
-            /// schedule, in the order of the copies.
+            /// The idle times whose blocks were copied back in by the latest simulation of the schedule, in the order
+            /// of the copies.
             returned: GapId[rows + blocks],
             /// The operators for which compute had to wait in the latest simulation of the schedule, ascending.
             stalls: u32[rows + 2],
         }
         parts {
-            /// The gaps in use. A gap is a time in which no operator accesses a block; it is in use if the block is off
-            /// the device for some of that time.
+            /// The idle times in which a block is off the device for some of the time.
             used[GapId]: Members(rows + blocks),
             /// The boundaries between operators at which the simulation of the schedule has something to do: a block is
             /// freed for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
-            /// For each operator, in bytes: its load (the bytes alive while it runs) plus its headroom (the bytes held
-            /// back below the limit).
+            /// For each operator, in bytes: its load plus its headroom below the limit.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions (values of blocks between two writes) that wait to be copied to the host, the one that is
-            /// due at the earliest boundary first.
+            /// The values of blocks that wait to be copied to the host, the one that is due at the earliest boundary
+            /// first.
             waiting_out[VersionId]: Heap(rows + blocks),
-            /// The gaps (times without access) whose blocks wait to be copied back to the device, the one whose block
-            /// is read by the earliest operator first.
+            /// The idle times whose blocks wait to be copied back to the device, the one whose block is read by the
+            /// earliest operator first.
             waiting_in[GapId]: Queue(rows + blocks),
         }
         state {
@@ -139,8 +134,8 @@ workspace! {
 }
 
 record! {
-    /// A gap, which is a time in which no operator accesses a block, and the boundaries between operators at which the
-    /// block is freed (give) and allocated again (take).
+    /// An idle time of a block, and the boundaries between operators at which the block is freed (give) and allocated
+    /// again (take).
     pub(in crate::rewrite) struct Position {
         pub(in crate::rewrite) gap: GapId,
         pub(in crate::rewrite) give: u32,
@@ -149,8 +144,8 @@ record! {
 }
 
 workspace! {
-    /// A saved schedule of swaps: the gaps in use (times without access in which a block is off the device), and the
-    /// boundaries between operators at which their blocks are freed and allocated again.
+    /// A saved schedule of swaps: the boundaries between operators at which blocks that leave the device in an idle
+    /// time are freed and allocated again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             gaps: Position[rows + blocks],
@@ -159,8 +154,8 @@ workspace! {
 }
 
 impl Positions<'_> {
-    /// Saves a schedule: which gaps (times without access) are in use, and at which boundaries between operators their
-    /// blocks are freed and allocated again.
+    /// Saves a schedule: in which idle times blocks leave the device, and at which boundaries between operators they
+    /// are freed and allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for gap in schedule.used().iter() {
@@ -169,8 +164,8 @@ impl Positions<'_> {
         }
     }
 
-    /// Restores the saved schedule: the gaps (times without access) that are in use, and the boundaries between
-    /// operators at which their blocks are freed and allocated again.
+    /// Restores the saved schedule: the idle times in which blocks leave the device, and the boundaries between
+    /// operators at which they are freed and allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for Position { gap, give, take } in self.gaps.iter() {
@@ -180,8 +175,8 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the load of each operator (the bytes alive while it runs) if no block is freed in a gap (a time in which
-    /// no operator accesses it). Also finds how long the copies of each block to the host and back take.
+    /// Finds the bytes alive while each operator runs if no block is freed in an idle time. Also finds how long the
+    /// copies of each block to the host and back take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -215,16 +210,16 @@ impl<'a> Schedule<'a> {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 
-    /// The boundaries between operators at which the block of a gap (a time in which no operator accesses the block) is
-    /// freed and allocated again; equal if the gap is not in use.
+    /// The boundaries between operators at which a block is freed in an idle time and allocated again; equal if it
+    /// stays on the device.
     #[inline]
     pub(in crate::rewrite) fn at(&self, gap: GapId) -> [u32; 2] {
         self.positions[gap]
     }
 
-    /// The gaps (times in which no operator accesses a block), in use or not, that contain `operator` and whose blocks
-    /// are on the device while it runs. Only the `n` gaps with the numbers from `first` on are looked at. `n` is at
-    /// most 64, and all `n` gaps must end after the operator.
+    /// The idle times of blocks that contain `operator` and whose blocks are on the device while it runs. Only the `n`
+    /// idle times with the numbers from `first` on are looked at. `n` is at most 64, and all `n` must end after the
+    /// operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -252,8 +247,7 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The gaps in use, in no particular order. A gap is a time in which no operator accesses a block; it is in use if
-    /// the block is off the device for some of that time.
+    /// The idle times in which a block is off the device for some of the time, in no particular order.
     #[inline]
     pub(in crate::rewrite) fn used(&self) -> &Members<'a, GapId> {
         &self.used
@@ -264,38 +258,35 @@ impl<'a> Schedule<'a> {
         self.stalls.as_slice()
     }
 
-    /// The load of an operator (the bytes alive while it runs) plus its headroom (the bytes held back below the limit),
-    /// in bytes.
+    /// The load of an operator plus its headroom below the limit, in bytes.
     #[inline]
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
 
-    /// The first operator in `from..to` for which the bytes alive while it runs, plus its headroom (the bytes held back
-    /// below the limit), are more than `most` bytes; `to` if there is none.
+    /// The first operator in `from..to` whose load plus headroom is more than `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// 1 + the last operator in `from..to` for which the bytes alive while it runs, plus its headroom (the bytes held
-    /// back below the limit), are more than `most` bytes; `from` if there is none.
+    /// 1 + the last operator in `from..to` whose load plus headroom is more than `most` bytes; `from` if there is none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
-    /// Sets the headroom of every operator (the bytes held back below the limit while it runs) to 0.
+    /// Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.load.change(|operator, load| load.wrapping_sub(self.headroom[operator]));
         self.headroom.fill(0);
         self.excess.fill(0);
     }
 
-    /// Copies the headroom of each operator (the bytes held back below the limit while it runs) to a table.
+    /// Copies the headroom below the limit of each operator to a table.
     pub(in crate::rewrite) fn copy_headroom(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.headroom);
     }
 
-    /// Sets the headroom of each operator (the bytes held back below the limit while it runs) from a table.
+    /// Sets the headroom below the limit of each operator from a table.
     pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
         self.clear_headroom();
         self.load.change(|operator, load| {
@@ -304,9 +295,9 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement (the offsets of all blocks) for the rows written last exceeds its limit by `excess` bytes
-    /// in the rows `from..to`. Of all that is noted for an operator, the highest excess is kept. `begin` has the first
-    /// row of each operator.
+    /// Notes that a placement of the blocks for the rows written last exceeds its limit by `excess` bytes in the rows
+    /// `from..to`. Of all that is noted for an operator, the highest excess is kept. `begin` has the first row of each
+    /// operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -319,9 +310,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Raises the headroom (bytes held back below the limit) of each operator in which a placement (the offsets of all
-    /// blocks) exceeded its limit, as [`exceed`](Self::exceed) noted. It rises by `part / whole` of the excess, and at
-    /// least by `least` bytes. Then forgets the excesses.
+    /// Raises the headroom of each operator in which a placement of the blocks exceeded its limit, as
+    /// [`exceed`](Self::exceed) noted. It rises by `part / whole` of the excess, and at least by `least` bytes. Then
+    /// forgets the excesses.
     pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -333,7 +324,7 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom of each operator (the bytes held back below the limit while it runs) by a quarter.
+    /// Lowers the headroom below the limit by a quarter for each operator.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
@@ -342,9 +333,9 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether a gap (a time in which no operator accesses a block) that is not in use may be used, so that its block
-    /// is freed in it. If the gap needs a copy on the host, the host has to have room. For the gap after a persistent
-    /// block's last access (tail), the block also has to be on the host when the iteration begins.
+    /// Whether an idle time in which the block stays on the device may be used to free it. If that needs a copy on the
+    /// host, the host has to have room. For the idle time after a persistent block's last access (tail), the block also
+    /// has to be on the host when the iteration begins.
     #[inline]
     pub(in crate::rewrite) fn may_use(&self, gap: GapId, g: &Gap) -> bool {
         let gaps = self.gaps;
@@ -357,8 +348,7 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The highest sum of load (bytes alive while an operator runs) and headroom (bytes held back below the limit), in
-    /// bytes, and the first operator that has it.
+    /// The highest sum of load and headroom of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
@@ -370,16 +360,16 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Whether a block is on the host when the iteration begins because of this gap: the gap lies before a persistent
+    /// Whether a block is on the host when the iteration begins because of this idle time: it lies before a persistent
     /// block's first access (is a head), and is in use from the start.
     #[inline]
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: GapId, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The boundaries between operators, nearest to the given ones, at which the block of a gap (a time in which no
-    /// operator accesses it) may be freed (give) and allocated again (take). For the gap after a persistent block's
-    /// last access (tail), take is always the end of the iteration. Both are 0 if the gap leaves no such boundaries.
+    /// The boundaries between operators, nearest to the given ones, at which a block may be freed in an idle time
+    /// (give) and allocated again (take). After a persistent block's last access (tail), take is always the end of the
+    /// iteration. Both are 0 if the idle time has no such boundaries.
     #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: GapId, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
@@ -388,8 +378,8 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Sets the boundaries between operators at which the block of a gap (a time in which no operator accesses it) is
-    /// freed (give) and allocated again (take). They must lie within the gap. If they are equal, the gap is out of use.
+    /// Sets the boundaries between operators at which a block is freed in an idle time (give) and allocated again
+    /// (take). They must lie within the idle time. If they are equal, the block stays on the device.
     pub(in crate::rewrite) fn set(&mut self, gap: GapId, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -445,20 +435,19 @@ impl<'a> Schedule<'a> {
         self.set_due(g.version);
     }
 
-    /// Whether the host has a version (a block's value between two writes) from the start of the iteration on, so that
-    /// it is never copied out.
+    /// Whether the host has a value of a block from the start of the iteration on, so that it is never copied out.
     #[inline]
     pub(in crate::rewrite) fn is_clean(&self, version: VersionId) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy of a version (a block's value between two writes) to the host is due. To be called
-    /// after gaps in which the block holds this version have changed.
-    /// - If the host has the version from the start, it needs no copy ([`NONE`]).
-    /// - If the block is freed in a gap after which this version is read (perhaps in the next iteration), the copy is
-    ///   due at the first such free.
-    /// - Else it is due at the end of the iteration if the host has to have the version then. If not, there is no copy.
+    /// Finds anew when the copy of a block's value to the host is due. To be called after idle times in which the block
+    /// holds this value have changed.
+    /// - If the host has the value from the start, it needs no copy ([`NONE`]).
+    /// - If the block is freed in an idle time after which this value is read (perhaps in the next iteration), the copy
+    ///   is due at the first such free.
+    /// - Else it is due at the end of the iteration if the host has to have the value then. If not, there is no copy.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -475,10 +464,10 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a gap (a time in which no operator accesses a block) to a list of a boundary between operators: list 0 has
-    /// the gaps whose block is freed at the boundary, list 1 the gaps whose block is allocated again there. Each list
-    /// is sorted by the gaps' numbers. So the rows that are written depend on the boundaries of the gaps alone, and not
-    /// on the order in which the boundaries were set.
+    /// Adds an idle time to a list of a boundary between operators. List 0 has the idle times whose block is freed at
+    /// the boundary, list 1 those whose block is allocated again there. Each list is sorted by the numbers of the idle
+    /// times. So the rows that are written depend on their boundaries alone, and not on the order in which the
+    /// boundaries were set.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
         let list = list & 1;
@@ -495,8 +484,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Removes a gap (a time in which no operator accesses a block) from a list of a boundary between operators: list 0
-    /// has the gaps whose block is freed at the boundary, list 1 the gaps whose block is allocated again there.
+    /// Removes an idle time from a list of a boundary between operators. List 0 has the idle times whose block is freed
+    /// at the boundary, list 1 those whose block is allocated again there.
     fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
         let list = list & 1;
         self.agenda.remove(boundary);
@@ -507,24 +496,22 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Makes `next` follow `before` in the list of gaps (times in which no operator accesses a block) whose blocks are
-    /// freed (list 0) or allocated again (list 1) at a boundary. If `before` is none, `next` becomes the first of the
-    /// list.
+    /// Makes `next` follow `before` in the list of idle times whose blocks are freed (list 0) or allocated again (list
+    /// 1) at a boundary. If `before` is none, `next` becomes the first of the list.
     fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
         let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
         place[list & 1] = next.keep();
     }
 
-    /// The first gap (a time in which no operator accesses a block) in a list of a boundary between operators; none if
-    /// the list is empty. List 0 has the gaps whose block is freed at the boundary, list 1 the gaps whose block is
-    /// allocated again there.
+    /// The first idle time whose block is freed (list 0) or allocated again (list 1) at a boundary between operators;
+    /// none if there is none.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }
 
-    /// The gap (a time in which no operator accesses a block) that comes after `gap` in a list; none if `gap` is the
-    /// last. List 0 has the gaps whose block is freed at the same boundary as the block of `gap`; list 1 has the gaps
-    /// whose block is allocated again at the same boundary.
+    /// The idle time that comes after `gap` in a list; none if `gap` is the last. List 0 has the idle times whose block
+    /// is freed at the same boundary as the block of `gap`; list 1 has those whose block is allocated again at the same
+    /// boundary.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }

@@ -1,12 +1,12 @@
 //! Local search for a faster swap schedule; the cost is the simulated time. A gap is a time in which no operator
 //! accesses a block. The search changes where the blocks of gaps are freed and allocated again.
 //!
-//! A state is a schedule whose load (bytes alive at a step) is within the limit. A move changes one gap: its block is
-//! freed or allocated again at another boundary between operators, or is newly freed in the gap, or stays on the device
-//! in it. *Repair* then has blocks leave the device for longer, or in more gaps, until the load is within the limit in
-//! every operator. It draws these gaps at random, most often those whose copies are likely to cost little time. *Trim*
-//! then shortens the absence of blocks in gaps that overlap in time with the changed ones, where memory allows, so that
-//! copies get more time. It begins with a random gap.
+//! A state is a schedule whose load is within the limit. A move changes one gap: its block is freed or allocated again
+//! at another boundary between operators, or is newly freed in the gap, or stays on the device in it. *Repair* then has
+//! blocks leave the device for longer, or in more gaps, until the load is within the limit in every operator. It draws
+//! these gaps at random, most often those whose copies are likely to cost little time. *Trim* then shortens the absence
+//! of blocks in gaps that overlap in time with the changed ones, where memory allows, so that copies get more time. It
+//! begins with a random gap.
 //!
 //! The new schedule is kept if it takes no longer, or by the rule of simulated annealing if it takes a little longer;
 //! else the move is undone. Half of the moves that change a gap in use begin at a gap near an operator that had to
@@ -25,14 +25,13 @@ workspace! {
     /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps (times in which no operator accesses a block) that the present move has changed, in the order
-            /// of the changes. Each entry says where the block was freed and allocated again before the change, so that
-            /// the move can be undone.
+            /// The idle times of blocks that the present move has changed, in the order of the changes. Each entry says
+            /// where the block was freed and allocated again before the change, so that the move can be undone.
             log: Position[LOG],
         }
         parts {
-            /// The best schedule so far: the gaps in use (times without access in which a block is off the device), and
-            /// the boundaries between operators at which their blocks are freed and allocated again.
+            /// The best schedule so far: the boundaries between operators at which blocks that leave the device in an
+            /// idle time are freed and allocated again.
             best: Positions(rows, blocks),
         }
         state {
@@ -50,9 +49,9 @@ const LOG: usize = 512;
 /// [`LOG`], the most changes that one move of the search may make, as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// How many gaps (times in which no operator accesses a block) are compared when one is chosen to free memory. If none
-/// of them frees any, further gaps are looked at until one does. Comparisons count as work of the search, so with more
-/// of them the search would make fewer moves.
+/// How many idle times of blocks are compared when one is chosen to free memory. If no block can be off the device in
+/// any of them, further ones are looked at until one can. Comparisons count as work of the search, so with more of them
+/// the search would make fewer moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
@@ -60,9 +59,8 @@ const RUN: u32 = 192;
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Brings the load (bytes alive) plus the headroom (bytes held back below the limit) of every operator within
-    /// `limit` bytes; false if that fails. Frees blocks earlier and allocates them later in the gaps in use, and uses
-    /// more gaps. A gap is a time in which no operator accesses a block.
+    /// Brings the load plus the headroom of every operator within `limit` bytes; false if that fails. Frees blocks
+    /// earlier and allocates them later in the idle times in which they leave the device, and uses more idle times.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -76,9 +74,9 @@ impl Search<'_> {
         true
     }
 
-    /// Makes a schedule of swaps faster, by a local search that may look at `work` operators and gaps (times without
-    /// access). The load (bytes alive at a step) has to be within `limit` bytes, and stays so. Returns how much longer
-    /// the schedule then takes than the original, in ns.
+    /// Makes a schedule of swaps faster, by a local search that may look at `work` operators and idle times of blocks.
+    /// The load has to be within `limit` bytes, and stays so. Returns how much longer the schedule then takes than the
+    /// original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -115,10 +113,10 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the boundaries between operators at which the block of a gap (a time in which no operator accesses it) is
-    /// freed and allocated again, and logs the old ones for [`undo`](Self::undo). Does nothing if the log is full. If
-    /// the gap is the one before a persistent block's first access (head), and the block is then no longer on the host
-    /// when the iteration begins, takes the gap after the block's last access (tail) out of use.
+    /// Sets the boundaries between operators at which the block of an idle time is freed and allocated again, and logs
+    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. If the idle time is the one before a
+    /// persistent block's first access (head), and the block is then no longer on the host when the iteration begins,
+    /// takes the one after the block's last access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -144,16 +142,15 @@ impl Search<'_> {
         }
     }
 
-    /// Takes a gap (a time in which no operator accesses a block) out of use, so that its block is not freed in it. If
-    /// the gap is the one before a persistent block's first access (head), also takes the gap after the block's last
-    /// access (tail) out of use.
+    /// Takes an idle time of a block out of use, so that the block is not freed in it. If it is the one before a
+    /// persistent block's first access (head), also takes the one after the block's last access (tail) out of use.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: GapId, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// If `g` is the gap (time without access) before a persistent block's first access (a head), takes the gap after
-    /// the block's last access (its tail) out of use.
+    /// If `g` is the idle time before a persistent block's first access (a head), takes the one after the block's last
+    /// access (its tail) out of use.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -162,9 +159,8 @@ impl Search<'_> {
         }
     }
 
-    /// Makes a random move: uses one more gap (a time in which no operator accesses a block), takes one out of use, or
-    /// changes where a gap's block is freed or allocated again. False if the move was to use one more gap, and no gap
-    /// that may be used was found.
+    /// Makes a random move: uses one more idle time of a block, takes one out of use, or changes where the block is
+    /// freed or allocated again in one. False if the move was to use one more, and none that may be used was found.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -204,8 +200,8 @@ impl Search<'_> {
         true
     }
 
-    /// Begins to use a random gap (a time in which no operator accesses a block): its block is freed and allocated
-    /// again at random boundaries in it. False if the few gaps that are drawn are all in use or may not be used.
+    /// Begins to use a random idle time of a block: the block is freed and allocated again at random boundaries in it.
+    /// False if the few that are drawn are all in use or may not be used.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -224,8 +220,8 @@ impl Search<'_> {
         false
     }
 
-    /// A random gap in use, which is a time without access in which a block is off the device. In half of the calls, on
-    /// average, it is a gap that begins or ends near an operator for which compute had to wait.
+    /// A random idle time in which a block is off the device. In half of the calls, on average, it is one that begins
+    /// or ends near an operator for which compute had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
         let n = used.len();
@@ -247,9 +243,8 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// After a move has changed some gaps (times in which no operator accesses a block): brings the load (bytes alive)
-    /// within `limit` bytes again in every operator where the move raised it. Frees blocks earlier or allocates them
-    /// later in other gaps, and uses more gaps. False if that fails.
+    /// After a move: brings the load within `limit` bytes again in every operator where the move raised it. Frees
+    /// blocks earlier or allocates them later in other idle times, and uses more idle times. False if that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows in this loop: it also gets the gaps that are widened here. These raise no load.
@@ -274,14 +269,13 @@ impl Search<'_> {
         true
     }
 
-    /// Frees memory for `operator` by having one more block off the device while it runs. A gap is a time in which no
-    /// operator accesses a block; in some gaps the block is swapped out. One of two things is done:
-    /// - a block that is swapped out in a gap is freed earlier there, or allocated later;
-    /// - a block is swapped out in one more gap.
+    /// Frees memory for `operator` by having one more block off the device while it runs. One of two things is done:
+    /// - a block that is swapped out in an idle time is freed earlier there, or allocated later;
+    /// - a block is swapped out in one more idle time.
     ///
     /// The block is also off the device for the operators after `operator`, up to `to`, as long as their load is above
-    /// `limit` bytes. The gap with the index `not`, which the caller has just changed, is left as it is. False if no
-    /// gap is found, or if this step of the local search has made as many changes as it may ([`LOG`]).
+    /// `limit` bytes. The idle time `not`, which the caller has just changed, is left as it is. False if none is found,
+    /// or if this move of the local search has made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -345,9 +339,9 @@ impl Search<'_> {
         true
     }
 
-    /// After a move: narrows the gaps in use (times without access in which a block is off the device) that overlap in
-    /// time with those that the move changed. Their blocks are freed later and allocated again earlier, as far as the
-    /// load (bytes alive) stays within `limit` bytes. Begins with a random gap.
+    /// After a move: shortens the absence of blocks in idle times that overlap with those that the move changed. The
+    /// blocks are freed later and allocated again earlier, as far as the load stays within `limit` bytes. Begins with a
+    /// random idle time.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
@@ -401,10 +395,9 @@ impl Search<'_> {
     }
 }
 
-/// An estimate, in ns, of how long compute will wait for copies if the absence of a block in gap `g` (a time in which
-/// no operator accesses the block) is changed. The block was freed at boundary `give` and allocated again at `take`; it
-/// is to be freed at `new_give` and allocated again at `new_take`. The less spare time a copy has, the likelier compute
-/// waits for it.
+/// An estimate, in ns, of how long compute will wait for copies if the absence of a block in its idle time `g` is
+/// changed. The block was freed at boundary `give` and allocated again at `take`; it is to be freed at `new_give` and
+/// allocated again at `new_take`. The less spare time a copy has, the likelier compute waits for it.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

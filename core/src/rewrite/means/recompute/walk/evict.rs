@@ -9,11 +9,10 @@
 //!
 //! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
-//! - its next use was a virtual one (a read in an earlier planning walk that served to recompute another value), and is
-//!   over;
+//! - its next use was a read in an earlier planning walk, made to recompute another value, and is over;
 //! - a value of its closure was recomputed. Such blocks are found by a search that begins at the recomputed value: it
 //!   goes to the values made from it, and on from those of them that are missing. It ends after [`REACH`] values;
-//! - another output of its operator is missing now, so that the operator is owed (has to be recomputed anyway).
+//! - another output of its operator is missing now, so that the operator has to be recomputed anyway.
 //!
 //! Not every fall of a score is found: a lower bound may be too high until the block is accessed again. On training
 //! traces fewer than one eviction in five hundred differs from a search over all blocks.
@@ -104,11 +103,10 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. At most
-    /// [`CLOSURE`] operators are counted. The time is exact up to `bound`; a longer time may be returned as any
-    /// number between `bound` and the exact one. An operator that has to be recomputed anyway, because another of its
-    /// outputs is missing and read later, counts with only a part of its time. None if the version cannot be
-    /// recomputed, or only by losing another version that is still read.
+    /// The time in ns to recompute a value before operator `at`. At most [`CLOSURE`] operators are counted. The time is
+    /// exact up to `bound`; a longer time may be returned as any number between `bound` and the exact one. An operator
+    /// that has to be recomputed anyway, because another of its outputs is missing and read later, counts with only a
+    /// part of its time. None if the value cannot be recomputed, or only by losing another value that is still read.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -134,7 +132,7 @@ impl Walk<'_> {
             }
             for r in values.managed(g) {
                 if self.is_missing(&r) {
-                    // The block holds a later version that is still read, which must not be lost.
+                    // The block holds a later value that is still read, which must not be lost.
                     let later = self.holds.get(r.block).filter(|&holds| holds > r.version && r.block != evicted);
                     if later.is_some_and(|later| self.next_use(later) != NONE) {
                         return None;
@@ -147,8 +145,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that needs a version (a block's value between two writes): it reads the version, or a missing
-    /// value that is recomputed from the version. [`NONE`] if there is none.
+    /// The next operator that needs a value: it reads the value, or a missing one that is recomputed from the value.
+    /// [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -168,20 +166,20 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run yet needs a version (a block's value between two writes): it reads the
-    /// version, or a missing value that is recomputed from the version.
+    /// Whether an operator that has not run yet needs a value: it reads the value, or a missing one that is recomputed
+    /// from the value.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
-    /// Whether a version (a block's value between two writes) has to be kept though no operator reads it any more: it
-    /// cannot be recomputed, and a missing value that is read later is made from it.
+    /// Whether a value has to be kept though no operator reads it any more: it cannot be recomputed, and a missing
+    /// value that is read later is made from it.
     pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
         self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
     }
 
-    /// Whether a missing value that is read later is made from this version (a block's value between two writes),
-    /// directly or by way of other missing values. True also if there are too many of these to look at.
+    /// Whether a missing value that is read later is made from the value `version`, directly or by way of other missing
+    /// values. True also if there are too many of these to look at.
     fn is_needed_by_missing(&mut self, version: VersionId) -> bool {
         let values = self.values;
         self.count += 1;
@@ -210,7 +208,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether an operator has to be recomputed anyway (is owed): one of its outputs is missing and read later.
+    /// Whether an operator has to be recomputed anyway: one of its outputs is missing and read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         let mut made = values.made(g);
@@ -245,10 +243,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks as stale the blocks of the other outputs of the operator that writes `version`, so that their eviction
-    /// scores are computed anew. To be called when `version`, a block's value between two writes, goes missing. From
-    /// then on the operator may be owed (it has to be recomputed for `version` anyway), so that its other outputs cost
-    /// less to recompute.
+    /// To be called when the value `version` goes missing. Marks as stale the blocks of the other outputs of the
+    /// operator that writes it, so that their eviction scores are computed anew. From then on the operator may have to
+    /// be recomputed for `version` anyway, so that its other outputs cost less to recompute.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

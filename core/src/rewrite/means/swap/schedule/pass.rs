@@ -148,8 +148,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy: of the versions (values of blocks between two writes) that wait to be
-    /// copied out, the one that is due first.
+    /// Gives the link to the host its next copy: of the blocks' values that wait to be copied out, the one that is due
+    /// first.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
