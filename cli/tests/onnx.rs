@@ -133,9 +133,9 @@ fn operators_take_the_times_that_a_run_has_noted() {
     };
     let tensor = |name: &str, n: usize| value(name, FLOAT, &[n]);
     // `a` is large, and read again in the end. To recompute it takes 3 of 10 us.
-    let chain = |time_ns: &str| {
+    let chain = |first: &str, time_ns: &str| {
         let nodes = [
-            timed("Exp", "x", "a", time_ns),
+            timed(first, "x", "a", time_ns),
             timed("ReduceSum", "a", "b", "2000"),
             timed("Exp", "b", "c", "1000"),
             timed("ReduceSum", "c", "d", "1000"),
@@ -144,12 +144,35 @@ fn operators_take_the_times_that_a_run_has_noted() {
         let inner = [tensor("a", 1000), tensor("b", 1), tensor("c", 1000), tensor("d", 1)];
         model(&nodes, "", [&[tensor("x", 1)], &[tensor("y", 1)], &inner])
     };
-    let fitted = run("fit", &chain("3000"), &["--using", "recompute", "--limit", "60%", "--json"]);
+    let fitted = run("fit", &chain("Exp", "3000"), &["--using", "recompute", "--limit", "60%", "--json"]);
     assert_eq!((fitted.status, fitted.json()["time_ns"].as_f64()), (0, Some(13_000.0)), "{fitted:?}");
-    assert!(run("sweep", &chain("3000"), &["--using", "recompute", "--points", "2"]).status == 0);
-    let refused = plan(&chain("3 us"), &[]);
+    assert!(run("sweep", &chain("Exp", "3000"), &["--using", "recompute", "--points", "2"]).status == 0);
+    // Which operators give the same result when they run again is known by what they compute.
+    let fit = |first: &str| run("fit", &chain(first, "3000"), &["--limit", "60%", "--device", "jetson-orin"]);
+    let known = fit("Exp");
+    assert!(known.status == 0 && !known.err.contains("recomputed"), "{known:?}");
+    assert!(["RandomNormalLike", "custom.Exp"].iter().all(|unknown| fit(unknown).status > 0));
+    let refused = plan(&chain("Exp", "3 us"), &[]);
     assert!(refused.status == 2 && refused.err.contains("Exp is no number of ns: \"3 us\""), "{refused:?}");
-    assert_eq!(plan(&chain(&u64::MAX.to_string()), &[]).status, 0);
+    assert_eq!(plan(&chain("Exp", &u64::MAX.to_string()), &[]).status, 0);
+}
+
+#[test]
+fn a_fit_writes_over_what_an_operator_of_onnx_may_write_over() {
+    let tensor = |name: &str, n: usize| value(name, FLOAT, &[n]);
+    // `a` is read again after `d`, which may lie over `c`.
+    let nodes = [
+        node("Exp", "x", "a"),
+        node("ReduceSum", "a", "b"),
+        node("Expand", "b", "c"),
+        node("Neg", "c", "d"),
+        node("ReduceSum", "d", "e"),
+        node("Add", "a e", "y"),
+    ];
+    let inner = [tensor("a", 1024), tensor("b", 1), tensor("c", 1024), tensor("d", 1024), tensor("e", 1)];
+    let model = model(&nodes, "", [&[tensor("x", 1)], &[tensor("y", 1)], &inner]);
+    let fitted = run("fit", &model, &["--device", "jetson-orin", "--limit", "9KiB", "--json"]);
+    assert_eq!((fitted.status, fitted.json()["in_place"].as_u64()), (0, Some(1)), "{fitted:?}");
 }
 
 #[test]

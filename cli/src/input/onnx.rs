@@ -252,8 +252,10 @@ fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, 
         }
         let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
         let leading = [operand(0), operand(1)];
+        let is_pure = !functions.contains(&kind) && is_pure(node);
         let time_ns = time_ns(node)?;
-        operators.push(Operator { kind, number, inputs: reads, leading, outputs, time_ns, ..Operator::default() });
+        let inputs = reads;
+        operators.push(Operator { kind, number, inputs, leading, outputs, time_ns, is_pure, ..Operator::default() });
     }
     if operators.is_empty() {
         return Err("the model has no operators".into());
@@ -264,7 +266,15 @@ fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, 
     }
     let own = Graph { tensors: 0..values.tensors.len(), operators: 0..operators.len(), inputs, outputs };
     let inner = with_graphs.into_iter().collect();
-    Ok(Model { tensors: values.tensors, operators, graphs: vec![own], alignment: 1, inner, ..Model::default() })
+    Ok(Model {
+        tensors: values.tensors,
+        operators,
+        graphs: vec![own],
+        alignment: 1,
+        inner,
+        tells_pure: true,
+        ..Model::default()
+    })
 }
 
 /// What an operator is called; with its domain, if that is not ONNX's own.
@@ -288,11 +298,23 @@ fn is_random(node: &NodeProto) -> bool {
     node.op_type.starts_with("Random") || matches!(node.op_type.as_str(), "Bernoulli" | "Multinomial")
 }
 
+/// Whether an operator gives the same result each time that it runs on the same inputs, and does nothing else. Nothing
+/// is known of operators that are not ONNX's own.
+fn is_pure(node: &NodeProto) -> bool {
+    let own = matches!(node.domain.as_str(), "" | "ai.onnx" | "ai.onnx.ml");
+    // With a third input, dropout may train.
+    let trains = node.op_type == "Dropout" && node.input.len() > 2;
+    own && !trains && !is_random(node) && inner_nodes(node).all(is_pure)
+}
+
+/// The operators of the graphs inside of an operator.
+fn inner_nodes(node: &NodeProto) -> impl Iterator<Item = &NodeProto> {
+    node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs)).flat_map(|graph| &graph.node)
+}
+
 /// The names of what the graphs inside of an operator read.
 fn inner_reads(node: &NodeProto) -> Vec<&str> {
-    let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
-    let nodes = graphs.flat_map(|graph| &graph.node);
-    nodes.flat_map(|n| n.input.iter().map(String::as_str).chain(inner_reads(n))).collect()
+    inner_nodes(node).flat_map(|n| n.input.iter().map(String::as_str).chain(inner_reads(n))).collect()
 }
 
 /// The bytes and the dimensions of a type; none where the file does not have all of them.

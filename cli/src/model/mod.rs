@@ -20,6 +20,8 @@ pub(crate) struct Model {
     pub(crate) alignment: u64,
     /// Whether TFLM runs it: the format holds a plan, and its kernels are known.
     pub(crate) for_tflm: bool,
+    /// Whether the format says which operators are pure.
+    pub(crate) tells_pure: bool,
     /// The kinds of operators that have graphs inside of them which are not planned, as functions of a file have too.
     pub(crate) inner: Vec<String>,
     /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
@@ -70,6 +72,8 @@ pub(crate) struct Operator {
     pub(crate) calls: Vec<u32>,
     /// How long it takes, in ns; 0 where the file does not tell.
     pub(crate) time_ns: u64,
+    /// Whether it is known to give the same result each time that it runs on the same inputs, and to do nothing else.
+    pub(crate) is_pure: bool,
 }
 
 /// A window that moves over an image. The first number of each pair is along the height, the second along the width.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use sublet_core::trace::{Event, Op, Row};
+use sublet_core::trace::{Event, Op, Operator, Row};
 
 use super::{Model, kernels};
 use crate::failure::InputError;
@@ -207,10 +207,22 @@ impl Traced {
         let problem = Problem::of_trace(name, self.rows.clone(), self.names.clone());
         let mut problem = problem.map_err(|e| InputError::file(name, e.message))?;
         if let Some(trace) = &mut problem.trace {
-            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
+            let operators = || schedule.steps.iter().map(|&k| &model.operators[k as usize]);
+            trace.op_names = operators().map(|operator| operator.kind.clone()).collect();
+            if model.tells_pure {
+                trace.operators = operators().map(|operator| described(model, operator)).collect();
+                trace.tells_rerun = true;
+            }
         }
         Ok(problem)
     }
+}
+
+/// What a fit may do with an operator.
+fn described(model: &Model, operator: &super::Operator) -> Operator {
+    let first = operator.inputs.first().copied().zip(operator.outputs.first().copied());
+    let in_place = first.is_some_and(|first| kernels::in_place(model, operator).contains(&first));
+    Operator { in_place, rerun: operator.is_pure, ordered: !operator.is_pure, ..Operator::default() }
 }
 
 /// A block of the trace that is being made. It is the memory of a tensor, and of all tensors that share this memory; or

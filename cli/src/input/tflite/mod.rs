@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
         }
         let number = u32::try_from(self.model.operators.len()).unwrap_or(u32::MAX);
         let leading = [0, 1].map(|place| inputs.get(place).copied());
-        Ok(Operator { kind, number, inputs, leading, outputs, window, calls, time_ns: 0 })
+        Ok(Operator { kind, number, inputs, leading, outputs, window, calls, time_ns: 0, is_pure: false })
     }
 
     /// The tensors of a list of operands, each once; -1 is an operand that is left out.
