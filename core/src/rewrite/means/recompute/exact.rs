@@ -2,7 +2,8 @@
 //!
 //! A state is how many operators have run, and which values are on the device. A step to the next state is one of
 //! these:
-//! - the next operator runs, if what it reads is on the device and what it writes fits;
+//! - the next operator runs, if what it reads is on the device and what it writes fits. Where that does not fit, and
+//!   the operator may write its output over its input, it does so, and the input is lost;
 //! - an operator that has run is recomputed, under the same conditions, if a value that it writes is missing and may be
 //!   read later;
 //! - a value is evicted, but only where one of the above does not fit. Values that nobody can need any more are freed
@@ -324,16 +325,19 @@ impl Recomputer<'_> {
             };
             let mut short = false;
             for g in (0..=state.at).filter(|&g| self.may_run(problem, state, g)) {
+                let first = g == state.at;
+                let took = if first { 0 } else { self.values.program.duration(g) };
+                let (at, cost) = (state.at + u32::from(first), state.cost.saturating_add(took));
+                let set = state.set | problem.writes[g];
                 if self.fits(problem, state, g, limit) {
-                    let first = g == state.at;
-                    let took = if first { 0 } else { self.values.program.duration(g) };
-                    let at = state.at + u32::from(first);
-                    reach(
-                        State { at, set: state.set | problem.writes[g], cost: state.cost.saturating_add(took) },
-                        Some(g),
-                    )?;
-                } else {
-                    short = true;
+                    reach(State { at, set, cost }, Some(g))?;
+                    continue;
+                }
+                short = true;
+                let input = self.overwritten(problem, state, g);
+                let kept = State { set: state.set & !input, ..state };
+                if input > 0 && self.fits(problem, kept, g, limit) {
+                    reach(State { at, set: set & !input, cost }, Some(g))?;
                 }
             }
             let evictable = if short { state.set & problem.movable } else { 0 };
@@ -353,18 +357,21 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
+    /// The value that the next operator to run may write its output over, as a set of one; empty if there is none, or
+    /// if `g` is another operator. The value is lost then: it is not useful any more, or can be recomputed.
+    fn overwritten(&self, problem: &Problem<'_>, State { at, .. }: State, g: u32) -> u64 {
+        let in_place = self.values.in_place(g).filter(|_| g == at && self.walk.in_place);
+        let input = in_place.and_then(|(input, _)| problem.value.get(input)).map_or(0, ValueId::alone);
+        input & (problem.movable | !problem.useful[at + 1])
+    }
+
     /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what else it needs
     /// while it runs, fit within the limit less the headroom.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
-        let first = g == at;
-        let beside = if first { values.most[g] } else { values.local[g] };
-        let in_place = values.in_place(g).filter(|_| first && self.walk.in_place);
-        let dies = |input| problem.value.get(input).is_none_or(|value| problem.useful[at + 1] & value.alone() == 0);
-        let reused = in_place.filter(|&(input, _)| dies(input));
-        let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
-        let new = size(problem.writes[g] & !set).saturating_sub(reused);
+        let beside = if g == at { values.most[g] } else { values.local[g] };
+        let new = size(problem.writes[g] & !set);
         let load = problem.fixed[at].wrapping_add(size(set)).wrapping_add(new).wrapping_add(beside);
         load.cast_signed() <= limit.saturating_sub(self.walk.headroom_of(at)).cast_signed()
     }

@@ -268,3 +268,37 @@ fn work_in_place_takes_no_memory_for_its_output() {
     assert_eq!((excess(false, 16), excess(false, 8)), (0, 8));
     assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));
 }
+
+/// Of 1, 4, 1, 8 and 8 bytes the last is written over the one before it, which could be recomputed too. The 4 bytes are
+/// read again in the end, and recomputed from the first byte.
+#[test]
+fn the_exact_search_writes_over_what_could_be_recomputed() {
+    let made = |reads, block, bytes| (1, reads, vec![(block, bytes)]);
+    let mut operators: Vec<Made> = vec![
+        made(vec![], 0, 1),
+        made(vec![0], 1, 4),
+        made(vec![1], 2, 1),
+        made(vec![2], 3, 8),
+        made(vec![3], 4, 8),
+        made(vec![4], 5, 1),
+    ];
+    operators.push((1, vec![1, 5], vec![]));
+    let (rows, blocks) = network(&operators);
+    let mut known = [Operator::default(); 7];
+    (known[0].rerun, known[4].in_place) = (false, true);
+    let recorded = Recorded { rows: &rows, operators: &known, blocks };
+    let least = |limit| {
+        let len = Program::workspace(rows.len(), blocks)
+            .and(Values::workspace(rows.len(), blocks))
+            .and(Recomputer::workspace(rows.len(), blocks))
+            .and(exact::workspace(rows.len(), blocks));
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut scratch = Workspace::new(&mut words, &mut indices);
+        let program = Program::new(&rows, blocks, &mut scratch).unwrap();
+        let values = Values::new(&recorded, &program, &mut scratch);
+        let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
+        recomputer.work_in_place();
+        recomputer.exactly(limit, None, scratch)
+    };
+    assert_eq!((least(10), least(9)), (Some(Cost { excess: 0, delay: 1 }), None));
+}
