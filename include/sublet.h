@@ -94,9 +94,9 @@
  * The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
  * does.
  *
- * An operator may both read and write a persistent block (allocated at time 0, never freed). The first run updates the
- * block. A recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on
- * such a block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
+ * An operator may both read and write a persistent block, such as a weight. The first run updates the block. A
+ * recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on such a
+ * block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
  * operator whose output does not depend on the block may be recomputed: for example a batch norm, which updates its
  * running statistics in the block, but does not use them for its output.
  */
@@ -115,15 +115,15 @@
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
- * The flag of a memory (a tensor's storage) that keeps its own place and its value. Give it to parameters, to outputs,
- * to what the user reads after the iteration, and to what holds a value from before the iteration, such as a table
- * that was filled when the network was made.
+ * The flag of a tensor's storage that keeps its own place and its value. Give it to parameters, to outputs, to what
+ * the user reads after the iteration, and to what holds a value from before the iteration, such as a table that was
+ * filled when the network was made.
  */
 #define SUBLET_MEMORY_KEEP 1
 
 /**
- * The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
- * it writes it first.
+ * The flag of a tensor's storage that holds no value from one operator to the next: each operator that uses it writes
+ * it first.
  */
 #define SUBLET_MEMORY_SCRATCH 2
 
@@ -265,7 +265,7 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
-   * Invalid plan: block `index` lies at offset `got`, and its end (offset plus size) exceeds 64 bits.
+   * Invalid plan: block `index` lies at offset `got`, and its offset plus its size exceeds 64 bits.
    */
   SUBLET_STATUS_PLAN_END_OVERFLOW = 60,
   /**
@@ -376,8 +376,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
-   * The rewritten trace ends at row `index`, and there a persistent block is not where it has to be (on the device
-   * or on the host), or does not hold its final value.
+   * The rewritten trace ends at row `index`, and there a persistent block is not where it has to be, on the device
+   * or on the host, or does not hold its final value.
    */
   SUBLET_STATUS_ROW_END_NOT_RESTORED = 94,
   /**
@@ -404,8 +404,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
-   * Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
-   * time 0, never freed) that comes after a read or write of some block.
+   * Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block, such as a
+   * weight, that comes after a read or write of some block.
    */
   SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
   /**
@@ -426,7 +426,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
-   * Access `index` of a network uses a memory (a tensor's storage) that does not exist.
+   * Access `index` of a network uses a tensor's storage that does not exist.
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
   /**
@@ -438,9 +438,9 @@ enum sublet_status
    */
   SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
   /**
-   * In a network, the memory (a tensor's storage), the operator or the access of number `index` has a field whose
-   * value this version of the library does not know. `got` is the bits of `flags` and `reserved` of a memory or an
-   * operator; of an access it is `how`. The error does not say which of the three kinds it is about.
+   * In a network, the tensor's storage, the operator or the access of number `index` has a field whose value this
+   * version of the library does not know. `got` is the bits of `flags` and `reserved` of a storage or an operator;
+   * of an access it is `how`. The error does not say which of the three kinds it is about.
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
@@ -537,9 +537,8 @@ enum sublet_solver
    * above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
    * used up:
    * - up to 600 blocks by the exact search and the beam search in turns;
-   * - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the busiest step (at which
-   *   the most bytes are alive), and by an exact search for the offsets of the large blocks, with the others around
-   *   them;
+   * - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
+   *   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
    * - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
    *   in the way of others.
    */
@@ -703,8 +702,8 @@ enum sublet_op_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The row belongs to no operator: for example a free between operators, the malloc of a persistent block (kept
-   * from one iteration to the next), or a malloc or write of an input.
+   * The row belongs to no operator: for example a free between operators, the malloc of a persistent block, or a
+   * malloc or write of an input.
    */
   SUBLET_OP_KIND_NONE = 0,
   /**
@@ -738,12 +737,11 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU. For its gradient, a mask (one bit for each element) can be kept in place of what the ReLU reads or
-   * writes.
+   * A ReLU. For its gradient, a bit mask can be kept in place of what the ReLU reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a ReLU. It can read a mask (one bit for each element) in place of what the ReLU read or wrote.
+   * The gradient of a ReLU. It can read a bit mask in place of what the ReLU read or wrote.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -756,7 +754,7 @@ typedef uint32_t sublet_operator_kind;
 #endif // __cplusplus
 
 /**
- * A policy: what decides which blocks are swapped (copied to the host, freed, and copied back), and when.
+ * A policy: what decides which blocks are swapped to the host, and when.
  */
 enum sublet_policy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -829,8 +827,8 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Where only a ReLU's gradient reads a value, a mask (one bit for each element) is kept in place of the value. For
-   * this, the kinds of the operators must say which are ReLUs and which are gradients of ReLUs.
+   * Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
+   * operators must say which are ReLUs and which are gradients of ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
   /**
@@ -852,7 +850,7 @@ typedef uint32_t sublet_means;
 #endif // __cplusplus
 
 /**
- * The ways in which an operator uses a memory (a tensor's storage).
+ * The ways in which an operator uses a tensor's storage.
  */
 enum sublet_use
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -890,24 +888,24 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step lies, from here on, at the
-   * step's `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
+   * The tensor's storage whose number is the `subject` of the sublet_step lies, from here on, at the step's
+   * `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
    * The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
-   * each memory (a tensor's storage) at the place where it is bound now.
+   * each tensor's storage at the place where it is bound now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied to the host: to the
-   * step's `offset`, in bytes from the start of the memory that the host has for copies.
+   * The tensor's storage whose number is the `subject` of the sublet_step is copied to the host: to the step's
+   * `offset`, in bytes from the start of the memory that the host has for copies.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied back to where it is
-   * bound in the arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory
-   * that the host has for copies.
+   * The tensor's storage whose number is the `subject` of the sublet_step is copied back to where it is bound in the
+   * arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory that the host
+   * has for copies.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -1150,7 +1148,7 @@ typedef struct sublet_block {
    */
   uint32_t start;
   /**
-   * The first step (a point in time, counted from 0) at which the block is no longer alive.
+   * The first step, counted from 0, at which the block is no longer alive.
    */
   uint32_t end;
   /**
@@ -1172,8 +1170,7 @@ typedef struct sublet_block {
 } sublet_block;
 
 /**
- * The constraints of a plan (an offset for each block) that hold for all blocks together: an alignment of every
- * offset, and a capacity.
+ * The constraints of a plan that hold for all blocks together: an alignment of every offset, and a capacity.
  */
 typedef struct sublet_constraints {
   /**
@@ -1650,8 +1647,8 @@ typedef struct sublet_schedule_params {
    */
   uint32_t struct_size;
   /**
-   * 0 if iterations repeat, so that persistent blocks (kept from one iteration to the next) may be on the host at
-   * the begin and end. 1 if the iteration runs once.
+   * 0 if iterations repeat, so that persistent blocks, such as weights, may be on the host at the begin and end. 1
+   * if the iteration runs once.
    */
   uint32_t once;
   /**
@@ -1739,18 +1736,18 @@ typedef struct sublet_fit_output {
    */
   uint64_t *offsets;
   /**
-   * Receives the lifetime of each residency (each time that a block is on the device): its first row in the
-   * rewritten trace, and the row at which it ends. May be NULL.
+   * Receives each live range of a block on the device: its first row in the rewritten trace, and the row at which it
+   * ends. May be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * Receives, for each residency (each time that a block is on the device), the number of its block, and how often
-   * that block was on the device before. May be NULL.
+   * Receives, for each live range of a block on the device, the number of its block, and how often that block was
+   * there before. May be NULL.
    */
   struct sublet_residency *names;
   /**
-   * How many residencies (times that a block is on the device) there is room for in `offsets`, and in each of
-   * `blocks` and `names` that is not NULL.
+   * How many live ranges of blocks on the device there is room for in `offsets`, and in each of `blocks` and `names`
+   * that is not NULL.
    */
   size_t residency_capacity;
 } sublet_fit_output;
@@ -1778,9 +1775,9 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * A budget for the search, for each row of the trace: how many operators, and gaps (times between two uses of a
-   * block), it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do
-   * not add to the budget.
+   * A budget for the search, for each row of the trace: how many operators, and idle times of blocks, it may look
+   * at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add to the
+   * budget.
    */
   uint64_t work;
   /**
@@ -1790,10 +1787,10 @@ typedef struct sublet_fit_params {
    */
   uint32_t means;
   /**
-   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
-   * offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
-   * on the host, and may end an iteration at another offset than the one at which it begins: a caller that follows
-   * the rows without sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
+   * 1: persistent blocks, such as weights, all stay on the device, each at one offset, because their memory belongs
+   * to somebody else. 0: they may be swapped. Then a persistent block may begin on the host, and may end an
+   * iteration at another offset than the one at which it begins: a caller that follows the rows without
+   * sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
    */
   uint32_t keep_persistent;
   /**
@@ -1820,8 +1817,8 @@ typedef struct sublet_fitted {
    */
   size_t row_count;
   /**
-   * How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
-   * `blocks`, `names` and `offsets` of the sublet_fit_output.
+   * How many live ranges of blocks on the device the rewritten trace has. Each has an entry in `blocks`, `names` and
+   * `offsets` of the sublet_fit_output.
    */
   size_t residency_count;
   /**
@@ -1844,12 +1841,12 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * The size of the memory (a tensor's storage) in bytes. 0: the memory has no place in the arena, and what an
-   * operator writes to it is gone when the operator ends.
+   * The size of the storage in bytes. 0: the storage has no place in the arena, and what an operator writes to it is
+   * gone when the operator ends.
    */
   uint64_t bytes;
   /**
-   * The flags of the memory (a tensor's storage), SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
+   * The flags of the storage, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
    */
   uint32_t flags;
   /**
@@ -1878,27 +1875,27 @@ typedef struct sublet_layer {
 } sublet_layer;
 
 /**
- * One use of a memory (a tensor's storage) by an operator.
+ * One use of a tensor's storage by an operator.
  */
 typedef struct sublet_access {
   /**
-   * The number of the operator that uses the memory (a tensor's storage); never less than in the access before.
+   * The number of the operator that uses the storage; never less than in the access before.
    */
   uint32_t op;
   /**
-   * The number of the memory (a tensor's storage) that the operator uses.
+   * The number of the tensor's storage that the operator uses.
    */
   uint32_t memory;
   /**
-   * A sublet_use: how the operator uses the memory (a tensor's storage).
+   * A sublet_use: how the operator uses the storage.
    */
   uint32_t how;
 } sublet_access;
 
 /**
  * One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
- * memories (tensors' storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the
- * operators in the order in which they run.
+ * tensors' storages, as the framework's hooks have seen it. Storages, called memories, and operators are numbered from
+ * 0, the operators in the order in which they run.
  */
 typedef struct sublet_network {
   /**
@@ -1911,11 +1908,11 @@ typedef struct sublet_network {
    */
   uint32_t reserved;
   /**
-   * The network's memories (storages of tensors): entry k is the memory of number k.
+   * The storages of the network's tensors: entry k is that of number k.
    */
   const struct sublet_memory *memories;
   /**
-   * How many memories (storages of tensors) the network has.
+   * How many storages the network's tensors have.
    */
   size_t memory_count;
   /**
@@ -1927,8 +1924,8 @@ typedef struct sublet_network {
    */
   size_t operator_count;
   /**
-   * Which operator uses which memory (a tensor's storage), in the order of the operators; an operator may use a
-   * memory several times.
+   * Which operator uses which tensor's storage, in the order of the operators; an operator may use one several
+   * times.
    */
   const struct sublet_access *accesses;
   /**
@@ -1966,8 +1963,7 @@ typedef struct sublet_network_params {
   uint64_t alignment;
   /**
    * A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
-   * and gaps (times between two uses of a tensor's storage), it may look at. 0 is 5,000. Rows beyond the first
-   * 10,000 do not add to the budget.
+   * and idle times of tensors, it may look at. 0 is 5,000. Rows beyond the first 10,000 do not add to the budget.
    */
   uint64_t work;
   /**
@@ -1989,8 +1985,7 @@ typedef struct sublet_step {
    */
   uint32_t action;
   /**
-   * The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory (a tensor's storage)
-   * otherwise.
+   * The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a tensor's storage otherwise.
    */
   uint32_t subject;
   /**
@@ -2034,19 +2029,19 @@ typedef struct sublet_network_planned {
    */
   uint64_t original_load;
   /**
-   * The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
-   * place, and not rounded up to the alignment.
+   * The bytes of all tensors' storages that are bound to the arena, added up as if each had its own place, and not
+   * rounded up to the alignment.
    */
   uint64_t planned_bytes;
   /**
-   * The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
-   * arena.
+   * The bytes of all tensors' storages that keep their own place, which the plan does not bind to the arena.
    */
   uint64_t kept_bytes;
   /**
    * How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
    * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
-   * in `swapped_bytes` the size of each memory is rounded up to the alignment; a framework may copy just its bytes.
+   * in `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a framework may copy just
+   * its bytes.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2083,8 +2078,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver (a method of placing blocks) that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which
-   * needs memory linear in the field `events`.
+   * The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which needs memory linear in the
+   * field `events`.
    */
   uint32_t solver;
   /**
@@ -2114,8 +2109,8 @@ typedef struct sublet_allocator_params {
    * `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
    * a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if there
    * is no range, for at least `capacity` bytes. If it then returns NULL, it is asked again, for only as much as the
-   * request needs. For a plan it is asked for the bytes of the plan's arena, the memory that the plan divides up. If
-   * `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the system.
+   * request needs. For a plan it is asked for the bytes of the plan's arena. If `alloc` is NULL, there is only one
+   * range: `range` or, if that is NULL, memory of the system.
    */
   sublet_raw_alloc alloc;
   /**
@@ -2182,8 +2177,8 @@ typedef struct sublet_statistics {
    */
   uint64_t arena_peak;
   /**
-   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up. If a
-   * plan is dropped, its live blocks are outside from then on; each counts with the bytes of its planned place.
+   * The most bytes of blocks that were live at once outside the plan's arena. If a plan is dropped, its live blocks
+   * are outside from then on; each counts with the bytes of its planned place.
    */
   uint64_t fallback_peak;
   /**
@@ -2278,9 +2273,9 @@ const char *sublet_solver_name(uint32_t solver);
 SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_place needs for `block_count` blocks
- * and the parameters `params`, which may be NULL. Its size is linear in the number of blocks, or quadratic where the
- * exact search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
+ * Tells in `layout` how large a workspace sublet_place needs for `block_count` blocks and the parameters `params`,
+ * which may be NULL. Its size is linear in the number of blocks, or quadratic where the exact search may run: for
+ * SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6,000 blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_workspace(size_t block_count,
@@ -2403,9 +2398,9 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_lifetimes needs if its outputs have
- * room for `capacity` residencies: live ranges of blocks on the device, one for each malloc row. Of `trace` only the
- * counts are read. The size of the workspace is linear in these counts and in `capacity`.
+ * Tells in `layout` how large a workspace sublet_lifetimes needs if its outputs have room for `capacity` residencies:
+ * live ranges of blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the
+ * workspace is linear in these counts and in `capacity`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2433,8 +2428,8 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_graph_rows needs. Its size is linear
- * in the counts of tensors, operators and operands; of `graph` only these counts are read.
+ * Tells in `layout` how large a workspace sublet_graph_rows needs. Its size is linear in the counts of tensors,
+ * operators and operands; of `graph` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2443,11 +2438,11 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
 
 /**
  * Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
- * never freed. Any other tensor that operators use is allocated when the operator that produces it (writes it without
- * reading it) begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the
- * end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
- * topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
- * operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+ * never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
+ * begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the end of the
+ * iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is topological, else in
+ * another topological order. In the rows, the number of an operator is its index in `nodes`. An operator that reads
+ * and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
  *
  * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
  * memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
@@ -2470,9 +2465,8 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_parallel_lifetimes and
- * sublet_longest_paths need. Its size is linear in the counts of tensors, operators and operands; of `graph` only
- * these counts are read.
+ * Tells in `layout` how large a workspace sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear
+ * in the counts of tensors, operators and operands; of `graph` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2514,8 +2508,8 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_simulate needs. Its size is linear in
- * the counts of rows, operators and blocks; of `trace` and `schedule` only these counts are read.
+ * Tells in `layout` how large a workspace sublet_simulate needs. Its size is linear in the counts of rows, operators
+ * and blocks; of `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2540,8 +2534,8 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_verify_schedule needs. Its size is
- * linear in the counts of rows, operators, blocks and offsets; of `trace` and `schedule` only these counts are read.
+ * Tells in `layout` how large a workspace sublet_verify_schedule needs. Its size is linear in the counts of rows,
+ * operators, blocks and offsets; of `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2554,10 +2548,10 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
  * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
- * are on the device. Persistent blocks (allocated at time 0, never freed) must end on the device or on the host,
- * wherever the next iteration needs them; on the device they may end at another offset than the one at which they
- * begin, and who follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name
- * the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+ * are on the device. Persistent blocks, such as weights, must end on the device or on the host, wherever the next
+ * iteration needs them; on the device they may end at another offset than the one at which they begin, and who follows
+ * the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first row that
+ * breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
@@ -2580,10 +2574,9 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_fit needs. Of the arguments only the
- * counts and capacities are read. The size of the workspace is linear in them. But with up to 6,000 residencies (times
- * that a block is on the device) the exact search for offsets runs, and its part of the workspace grows with the
- * square of their number.
+ * Tells in `layout` how large a workspace sublet_fit needs. Of the arguments only the counts and capacities are read.
+ * The size of the workspace is linear in them. But with up to 6,000 live ranges of blocks on the device the exact
+ * search for offsets runs, and its part of the workspace grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2594,9 +2587,9 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
 /**
  * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
  * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
- * replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
- * simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
- * never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
+ * replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
+ * verified as an iteration that repeats: at its end a persistent block, allocated at time 0 and never freed, has its
+ * final value on the device, if it begins there, or on the host, if it begins there.
  *
  * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
  * rewritten rows without it has to carry them itself, as examples/c/fit.c does:
@@ -2625,8 +2618,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) sublet_load_without_overhead needs. Its size
- * is linear in the counts of rows and blocks of `trace`; only the counts of `trace` are read.
+ * Tells in `layout` how large a workspace sublet_load_without_overhead needs. Its size is linear in the counts of rows
+ * and blocks of `trace`; only the counts of `trace` are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2634,9 +2627,9 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * Writes to `load` a lower bound, in bytes, on the max load (the most bytes that are alive on the device at one step)
- * that swaps alone can reach without making the iteration slower. Every schedule that saves memory by swaps alone, and
- * has a lower max load than this, takes longer than the original trace.
+ * Writes to `load` a lower bound, in bytes, on the max load that swaps alone can reach without making the iteration
+ * slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps alone, and has a lower max load
+ * than this, takes longer than the original trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2647,10 +2640,10 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
- * sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of memories
- * (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
- * memories in the arena the exact search for offsets runs, and the search's part of the workspace grows with the
- * square of the number of live ranges.
+ * sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of
+ * storages, operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of tensors in
+ * the arena the exact search for offsets runs, and the search's part of the workspace grows with the square of the
+ * number of live ranges.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2661,17 +2654,17 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
 
 /**
  * Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
- * framework is to do before each operator of an iteration. Without a limit each planned memory (a tensor's storage) is
- * bound to an offset once, and need not be bound again in later iterations.
+ * framework is to do before each operator of an iteration. Without a limit each planned tensor's storage is bound to
+ * an offset once, and need not be bound again in later iterations.
  *
- * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
- * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
- * are. An operator that reads a kept memory is recomputed only while the memory holds what the operator read. The plan
- * is verified before it is returned.
+ * A tensor's storage is planned if it belongs to the iteration alone: it is written before it is read, and is not to
+ * be kept. All other storages keep their place. An operator that writes a kept storage is never recomputed, whatever
+ * its flags are. An operator that reads a kept storage is recomputed only while the storage holds what the operator
+ * read. The plan is verified before it is returned.
  *
  * The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
  * steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called
- * before. Between iterations the content of planned memories is undefined.
+ * before. Between iterations the content of planned storages is undefined.
  *
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
  * NULL.
@@ -2765,9 +2758,8 @@ sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct su
 
 /**
  * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
- * outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its
- * own, and only the last of these brings requests back into the plan. An interruption holds for the requests of all
- * threads.
+ * outside of the plan's arena. Interruptions nest: each needs a sublet_resume of its own, and only the last of these
+ * brings requests back into the plan. An interruption holds for the requests of all threads.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -3061,8 +3053,8 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace (memory that the caller lends) a sublet_detector needs to find iterations of
- * up to `longest` events: mallocs, frees, reads and writes.
+ * Tells in `layout` how large a workspace a sublet_detector needs to find iterations of up to `longest` events:
+ * mallocs, frees, reads and writes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,

@@ -22,8 +22,8 @@
 typedef struct sublet_arena sublet_arena;
 
 /**
- * A runtime: carries out a schedule (an iteration that was rewritten to take less memory, with an offset for each
- * block) on a device, iteration after iteration. One thread uses it at a time.
+ * A runtime: carries out a schedule, an iteration rewritten to take less memory, on a device, iteration after
+ * iteration. One thread uses it at a time.
  */
 typedef struct sublet_runtime sublet_runtime;
 
@@ -282,8 +282,8 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Copies the `size` bytes of `content` into a block that is persistent (kept from one iteration to the next). To be
- * called between iterations. Waits for the work that is running.
+ * Copies the `size` bytes of `content` into a persistent block, such as a weight. To be called between iterations.
+ * Waits for the work that is running.
  *
  * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
  * SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -296,8 +296,8 @@ sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Copies the value of a block that is persistent (kept from one iteration to the next) to the `size` bytes of
- * `content`. To be called between iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
+ * Copies the value of a persistent block, such as a weight, to the `size` bytes of `content`. To be called between
+ * iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_read(struct sublet_runtime *runtime,

@@ -4,7 +4,7 @@ use crate::Error;
 
 /// One allocation: how large it is, when it is alive, and where it may go.
 ///
-/// The lifetime is half-open: the block is alive at every step `t` (a position in a trace) with `start <= t < end`. So
+/// The lifetime is half-open: the block is alive at every step `t`, a position in a trace, with `start <= t < end`. So
 /// two blocks may share an address if one ends at the step at which the other starts.
 ///
 /// ```
@@ -107,7 +107,7 @@ pub struct Overlap {
 }
 
 /// Checks that `blocks` can be planned. `alignment` is the one that holds for the whole plan, in bytes. Every size must
-/// be at least 1, every lifetime at least one step, and every alignment a power of two. A pin (a fixed offset) must be
+/// be at least 1, every lifetime at least one step, and every alignment a power of two. A pin, a fixed offset, must be
 /// a multiple of `alignment` and of its block's own alignment. The bytes must not be too many for 64 bits: if all
 /// blocks were stacked above the highest end of a pinned one, each with the most padding that its alignment may need,
 /// the last must still end below `u64::MAX`.
@@ -182,8 +182,8 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Checks that a number of blocks, or of an allocator's events (mallocs and frees), is at most [`MAX_BLOCKS`]. It is
-/// called before the length of scratch memory is computed from the number: with more, that could overflow.
+/// Checks that a number of blocks, or of an allocator's mallocs and frees, is at most [`MAX_BLOCKS`]. It is called
+/// before the length of scratch memory is computed from the number: with more, that could overflow.
 ///
 /// # Errors
 /// [`Error::TooManyBlocks`] if the number is larger.

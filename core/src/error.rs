@@ -67,8 +67,8 @@ pub enum Error {
     /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count;
     /// or their costs in several memories add up to more than 128 bits can.
     SizeOverflow {
-        /// The index of the block with which the sum first is too large. For a network, the number of a memory (a
-        /// tensor's storage) instead.
+        /// The index of the block with which the sum first is too large. For a network, the number of a tensor's
+        /// storage instead.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
@@ -88,8 +88,7 @@ pub enum Error {
         /// What is wrong with the row of the trace.
         fault: RowFault,
     },
-    /// An access of a network (an operator reads or writes a tensor's storage) that cannot follow the accesses before
-    /// it.
+    /// An operator's read or write of a tensor's storage in a network that cannot follow the accesses before it.
     Access {
         /// The index of the access in the network's list of accesses, counted from 0.
         access: u32,
@@ -112,8 +111,8 @@ pub enum Error {
         /// The index of the input's block.
         input: u32,
     },
-    /// A tensor of a graph is written twice. Either two operators produce it although it is not persistent (kept from
-    /// one iteration to the next), or one operator names it twice among its outputs.
+    /// A tensor of a graph is written twice. Either two operators produce it although it is not persistent, as a weight
+    /// is, or one operator names it twice among its outputs.
     TwoWriters {
         /// The index of the tensor that is written twice.
         tensor: u32,
@@ -132,7 +131,7 @@ pub enum Error {
     Invalid(Violation),
     /// A figure of a device is wrong: a bandwidth is not positive, a latency is negative, or one of them is not finite.
     Device,
-    /// The blocks that are swapped (copied to the host to free device memory) do not fit in the host's memory.
+    /// The blocks that are swapped to the host do not fit in the host's memory.
     HostTooSmall {
         /// The bytes that all swapped blocks take on the host, each block counted once.
         needed: u64,
@@ -151,14 +150,14 @@ pub enum Error {
     },
     /// The caller stopped the work before any result was found.
     Stopped,
-    /// No schedule (a rewritten trace) was found whose footprint, the device memory that it takes, is within the limit.
+    /// No rewritten trace was found whose footprint, the device memory that it takes, is within the limit.
     OverLimit {
         /// The lowest footprint of the schedules that were found, in bytes: a limit that works.
         least: u64,
         /// The limit that was set on the footprint, in bytes.
         limit: u64,
     },
-    /// No hole (a run of free bytes) of an allocator is large enough for the request.
+    /// No run of free bytes of an allocator is large enough for the request.
     OutOfMemory {
         /// The bytes that a hole must have: those that were asked for, rounded up to the alignment. If the request has
         /// a larger alignment of its own, the most padding that it may need is included.
@@ -177,9 +176,9 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Buffer {
-    /// The slice of 64-bit words of a workspace (scratch memory for one call).
+    /// The slice of 64-bit words of a workspace.
     Words,
-    /// The slice of 32-bit indices of a workspace (scratch memory for one call).
+    /// The slice of 32-bit indices of a workspace.
     Indices,
     /// The buffer for the offsets of a plan, one for each block.
     Offsets,
@@ -206,12 +205,11 @@ pub enum Buffer {
     Streams,
 }
 
-/// What is wrong with an access: a read or write of a memory (a tensor's storage) by an operator of a network.
+/// What is wrong with an access: a read or write of a tensor's storage by an operator of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFault {
-    /// The access names a memory (a tensor's storage) that does not exist: its number is not below the number of
-    /// memories.
+    /// The access names a tensor's storage that does not exist: its number is not below the number of storages.
     UnknownMemory,
     /// The access names an operator that does not exist: its number is not below the number of operators.
     UnknownOperator,
@@ -240,11 +238,10 @@ pub enum RowFault {
     UnknownBlock,
     /// The trace has more rows than 32 bits can count.
     TooManyRows,
-    /// A row that a recording (a trace before any rewriting) cannot have: a copy to or from the host; a second malloc
-    /// of a block; an access by an operator that is recomputed; or an access by an operator whose accesses do not all
-    /// stand together.
+    /// A row that a recorded trace cannot have: a copy to or from the host; a second malloc of a block; an access by an
+    /// operator that is recomputed; or an access by an operator whose accesses do not all stand together.
     NotRecorded,
-    /// In a rewritten trace, an access (a read or write) that is not the one that comes next in the original trace.
+    /// In a rewritten trace, a read or write that is not the one that comes next in the original trace.
     OtherAccess,
     /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, though the original trace does
     /// not have this row there. Or, between two accesses of an operator, a malloc that stands after a free, though in
@@ -257,22 +254,22 @@ pub enum RowFault {
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,
-    /// In a rewritten trace, a row that recomputes an operator (runs it again), though this operator may run only once.
+    /// In a rewritten trace, a row that recomputes an operator, though this operator may run only once.
     MayNotRerun,
-    /// A malloc of a ReLU's mask (one bit for each element of a block) with fewer bytes than
-    /// [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes) says.
+    /// A malloc of a ReLU's bit mask with fewer bytes than [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)
+    /// says.
     MaskTooSmall,
-    /// A write of a ReLU's mask (one bit for each element of a block) in the wrong place: it must stand right after a
-    /// ReLU that accesses that block.
+    /// A write of a ReLU's bit mask in the wrong place: it must stand right after a ReLU that accesses the mask's
+    /// block.
     MaskElsewhere,
     /// An operator works in place, but the plan gives its output another address than its input, whose memory the
     /// output is to reuse.
     NotInPlace,
-    /// In a recording that is to be rewritten to fit a limit: the malloc of a persistent block (allocated at time 0,
-    /// never freed) that comes after the first access.
+    /// In a recording that is to be rewritten to fit a limit: the malloc of a persistent block, such as a weight, that
+    /// comes after the first access.
     PersistentLate,
-    /// At the end of a rewritten trace, a persistent block (allocated at time 0, never freed) is not where it has to be
-    /// for the next iteration, or does not have its final value. The row number is one past the last row.
+    /// At the end of a rewritten trace, a persistent block, such as a weight, is not where it has to be for the next
+    /// iteration, or does not have its final value. The row number is one past the last row.
     EndNotRestored,
 }
 

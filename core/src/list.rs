@@ -11,8 +11,7 @@ pub(crate) struct List<'a, T: Record> {
 }
 
 impl<'a, T: Record<Kept: Cell>> List<'a, T> {
-    /// How much workspace (memory that the caller lends) one element of the list takes: how many 64-bit words and how
-    /// many 32-bit indices.
+    /// How much workspace one element of the list takes: how many 64-bit words and how many 32-bit indices.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 
     /// An empty list with room for `n` elements, in memory that is cut off the workspace `scratch`.

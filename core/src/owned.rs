@@ -129,7 +129,7 @@ pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Re
     Ok((blocks, residencies))
 }
 
-/// Makes the trace of one iteration of a static graph: the rows (mallocs, frees, reads, writes) with its operators in
+/// Makes the trace of one iteration of a static graph: its mallocs, frees, reads and writes, with the operators in
 /// topological order.
 ///
 /// # Errors
@@ -142,7 +142,7 @@ pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// A trace that was rewritten so that its footprint (the device memory that it takes) is within a limit. With it come
+/// A trace that was rewritten so that its footprint, the device memory that it takes, is within a limit. With it come
 /// the verified plan of its blocks and its simulated time. All of it is in vectors that this value owns.
 #[derive(Clone, Debug)]
 pub struct Fit {
@@ -150,8 +150,8 @@ pub struct Fit {
     pub rows: Vec<Row>,
     /// For each row of the rewritten trace: when it begins and ends, as simulated, in ns.
     pub timings: Vec<Timing>,
-    /// The residencies of the rewritten trace (live ranges of its blocks on the device) as blocks to place, in the
-    /// order of their mallocs.
+    /// The live ranges of the rewritten trace's blocks on the device, as blocks to place, in the order of their
+    /// mallocs.
     pub blocks: Vec<Block>,
     /// For each element of `blocks`, which is one live range: the number of its block in the trace, and its own number
     /// among the live ranges of that block, counted from 0.
@@ -169,8 +169,8 @@ pub struct Fit {
     pub policy: Policy,
 }
 
-/// Rewrites a trace so that its footprint (the device memory that it takes) is at most `options.limit` bytes, and
-/// proves the result. Persistent blocks may have to be moved between two iterations: see [`fit::fit`].
+/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and proves the result.
+/// Persistent blocks may have to be moved between two iterations: see [`fit::fit`].
 ///
 /// # Errors
 /// As [`fit::fit`].
@@ -188,9 +188,9 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Rewrites a trace so that its footprint (the device memory that it takes) is at most `options.limit` bytes, proves
-/// the result, and reports progress to `watch` meanwhile. If `watch` ends the work, the best rewritten trace that was
-/// found until then is returned.
+/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, proves the result, and
+/// reports progress to `watch` meanwhile. If `watch` ends the work, the best rewritten trace that was found until then
+/// is returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].
@@ -219,11 +219,10 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Rewrites a trace for each of several limits on its footprint (the device memory that it takes), in bytes;
-/// `options.limit` is not used. A trace rewritten for one limit is within every higher limit too. So each limit gets
-/// the fastest of all rewritten traces that are within it, and a higher limit never gets a slower one than a lower
-/// limit. The results are in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of
-/// all rewritten traces.
+/// Rewrites a trace for each of several limits, in bytes, on the device memory that it takes; `options.limit` is not
+/// used. A trace rewritten for one limit is within every higher limit too. So each limit gets the fastest of all
+/// rewritten traces that are within it, and a higher limit never gets a slower one than a lower limit. The results are
+/// in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of all rewritten traces.
 ///
 /// # Errors
 /// [`Error::OverLimit`] as the result for a limit within which no rewritten trace was found. Any other error of

@@ -7,9 +7,8 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// How much workspace (scratch memory) a [`Planner`] owns for each of its N blocks: how many 64-bit words and how many
-/// 32-bit indices. N times as much is enough to place N blocks by a solver that does not search, and to verify the
-/// plan.
+/// How much workspace a [`Planner`] owns for each of its N blocks: how many 64-bit words and how many 32-bit indices. N
+/// times as much is enough to place N blocks by a solver that does not search, and to verify the plan.
 const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of at most N blocks that needs no memory but its own arrays; it may live in a `static`.

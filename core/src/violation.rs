@@ -8,14 +8,14 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The block's end (its offset plus its size) exceeds 64 bits: constraint (2) of Sekiyama et al. 2018.
+    /// The block's offset plus its size exceeds 64 bits: constraint (2) of Sekiyama et al. 2018.
     EndOverflow {
         /// The index of the block whose end exceeds 64 bits.
         block: u32,
         /// The block's offset in the arena, in bytes.
         offset: u64,
     },
-    /// The block ends above the capacity (the size of the arena): constraints (2) and (5) of Sekiyama et al. 2018.
+    /// The block ends above the capacity of the arena: constraints (2) and (5) of Sekiyama et al. 2018.
     OverCapacity {
         /// The index of the block that ends above the capacity.
         block: u32,

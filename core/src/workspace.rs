@@ -177,8 +177,8 @@ macro_rules! workspace {
         }
 
         impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
-            /// How much workspace (memory that the caller lends) [`lend`](Self::lend) takes if it is given the same
-            /// numbers: enough for the tables and lists of this structure and of its parts.
+            /// How much workspace [`lend`](Self::lend) takes if it is given the same numbers: enough for the tables and
+            /// lists of this structure and of its parts.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?

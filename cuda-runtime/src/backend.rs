@@ -1,5 +1,5 @@
-//! The interface to a device: an arena (the range of device memory in which blocks are placed), streams, events, and
-//! copies that the caller does not wait for.
+//! The interface to a device: an arena in which blocks are placed, streams, events, and copies that the caller does not
+//! wait for.
 //!
 //! Streams and events work as CUDA's do. Work on one stream runs in the order in which it was given; work on different
 //! streams runs in any order unless an event orders it. [Recording](Backend::record) an event marks a point in a

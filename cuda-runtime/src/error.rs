@@ -82,8 +82,7 @@ pub enum Error {
         /// How many bytes the plan needs on the host.
         bytes: u64,
     },
-    /// The block is not persistent (its value does not pass from one iteration to the next), or its length is not the
-    /// one given.
+    /// The block is not persistent, as a weight is, or its length is not the one given.
     NotPersistent {
         /// The block's number in the trace.
         block: u32,

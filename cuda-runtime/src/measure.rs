@@ -15,7 +15,7 @@ pub enum Direction {
 /// A copy that was timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyTime {
-    /// The index of the copy's row in the rewritten trace (the recorded one with swaps and recomputations).
+    /// The index of the copy's row in the rewritten trace.
     pub row: u32,
     /// Which way the copy goes.
     pub direction: Direction,
@@ -30,8 +30,7 @@ pub struct CopyTime {
 /// A time in which the compute stream waited for copies before it ran an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// The index of the operator's first access in the rewritten trace (the recorded one with swaps and
-    /// recomputations).
+    /// The index of the operator's first access in the rewritten trace.
     pub row: u32,
     /// The operator before which compute waited.
     pub op: Op,
@@ -160,7 +159,7 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation predicts for a schedule: for the whole of it, and for each step (launch or copy).
+/// What the simulation predicts for a schedule: for the whole of it, and for each launch and copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
@@ -170,9 +169,9 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule: its `rows` (the events of the trace) and their `timings`.
-    /// `steps` yields for each step of the program the index of the row that the step comes from, and whether the step
-    /// is a launch. Copies between iterations come from no row: their index is beyond `rows`.
+    /// Takes the predictions from a simulated schedule: its `rows` and their `timings`. `steps` yields for each step of
+    /// the program the index of the row that the step comes from, and whether the step is a launch. Copies between
+    /// iterations come from no row: their index is beyond `rows`.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

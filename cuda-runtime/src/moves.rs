@@ -13,8 +13,7 @@
 
 use std::ops::Range;
 
-/// Where a block's value lies: in the arena (`Device`, with its offset there, in bytes), or on the host (`Host`, with
-/// the number by which this copy on the host is known).
+/// Where a block's value lies: in the arena, at this offset in bytes, or on the host, as the copy of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),

@@ -1,10 +1,10 @@
 //! When the copies between device and host begin: as soon as they can, or when they begin in the simulation.
 //!
 //! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits wherever a block is freed, until the
-//! block's copies have ended. A copy begins when compute has reached the copy's row (its place in the trace). Neither
-//! is needed for correct data. It is enough that the next step which uses the freed bytes waits for the copies; and a
-//! copy to the device may begin as soon as the bytes that it writes are free. A runtime that waits only where steps
-//! share bytes is as fast as the simulation, or faster.
+//! block's copies have ended. A copy begins when compute has reached the copy's row of the trace. Neither is needed for
+//! correct data. It is enough that the next step which uses the freed bytes waits for the copies; and a copy to the
+//! device may begin as soon as the bytes that it writes are free. A runtime that waits only where steps share bytes is
+//! as fast as the simulation, or faster.
 //!
 //! Steps: one pass over the rows of the trace. A launch has to follow the copies of all blocks that were freed since
 //! the previous launch; a copy has to follow the previous launch, and the copies of all blocks that were freed since.
@@ -26,9 +26,9 @@ pub enum Pace {
     Simulated,
 }
 
-/// For each step of the program (a launch or a copy), the numbers of earlier steps that it has to follow so that copies
-/// begin and compute waits as in the simulation. Steps that it has to follow anyway, because both use the same bytes,
-/// need not be listed. `rows` are the events of the trace; all block numbers are below `numbers`.
+/// For each launch and copy of the program, the numbers of earlier steps that it has to follow so that copies begin and
+/// compute waits as in the simulation. Steps that it has to follow anyway, because both use the same bytes, need not be
+/// listed. `rows` is the trace; all block numbers are below `numbers`.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
     /// For a block on the device, the step that last copied it out and the step that last copied it in, by their
     /// numbers; `None` where there was no such copy.

@@ -7,8 +7,8 @@
 //!
 //! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
 //! bytes there. None should have to wait when the program runs either. So the bytes of a copy are kept until the last
-//! transfer back from it has ended in the simulation: up to the row (event of the trace) that compute has reached by
-//! then. If that transfer ends later when the program runs, a transfer to the same bytes waits for it.
+//! transfer back from it has ended in the simulation: up to the row of the trace that compute has reached by then. If
+//! that transfer ends later when the program runs, a transfer to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
 //! it.
@@ -25,7 +25,7 @@ use crate::error::Result;
 /// A block's copy on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows (events of the trace, by their indices) during which the copy is needed.
+    /// The rows of the trace, by their indices, during which the copy is needed.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
@@ -34,8 +34,8 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// For each row (event of the trace) that swaps a block out or in: which copy on the host it writes or reads, as an
-    /// index into `residencies`. `None` for all other rows.
+    /// For each row of the trace that swaps a block out or in: which copy on the host it writes or reads, as an index
+    /// into `residencies`. `None` for all other rows.
     pub(crate) of_row: Vec<Option<usize>>,
     /// For each block, by its number: which copy of it is on the host when the iteration begins, as an index into
     /// `residencies`; `None` if there is none.
@@ -43,8 +43,7 @@ pub(crate) struct HostPlan {
     /// For each block, by its number: which copy of it has to be on the host when the iteration ends, as an index into
     /// `residencies`; `None` if none has to.
     pub(crate) at_end: Vec<Option<usize>>,
-    /// For each copy on the host, by its number: its offset in the pool (the range of host memory or disk for all
-    /// copies), in bytes.
+    /// For each copy on the host, by its number: its offset in the pool that all copies share, in bytes.
     pub(crate) places: Vec<u64>,
     /// The length in bytes of the pool, the one range of host memory or of a disk in which all copies lie.
     pub(crate) bytes: u64,
@@ -100,9 +99,8 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy of a block on the host, which takes `bytes` bytes and is needed during `rows` (events of the trace,
-    /// by their indices). In a trace of n rows, row n stands for the time between two iterations. Returns the number of
-    /// the copy.
+    /// Adds a copy of a block on the host, which takes `bytes` bytes and is needed during `rows`, indices into the
+    /// trace. In a trace of n rows, row n stands for the time between two iterations. Returns the number of the copy.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1

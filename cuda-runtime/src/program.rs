@@ -64,17 +64,16 @@ pub(crate) enum Residence {
     Host(u64),
 }
 
-/// An iteration as a list of steps (launches and copies, each on a stream), with the waits between them. A
+/// An iteration as a list of steps, launches and copies on streams, with the waits between them. A
 /// [`Runtime`](crate::Runtime) repeats it.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each iteration, and in it for each step (a launch or a copy): the numbers of the steps that it waits for. A
-    /// number above the step's own stands for a step of the iteration before. Iterations beyond the end of the list
-    /// wait as the last one in it.
+    /// For each iteration, and in it for each launch and copy: the numbers of the steps that it waits for. A number
+    /// above the step's own stands for a step of the iteration before. Iterations beyond the end of the list wait as
+    /// the last one in it.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// For each step (a launch or a copy), whether another step waits for it, so that an event has to be recorded after
-    /// it.
+    /// For each launch and copy, whether another step waits for it, so that an event has to be recorded after it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
@@ -246,9 +245,9 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The ranges of bytes that a step (a launch or a copy) reads and writes, and its stream: these decide which steps have
-/// to wait for which. The bytes of device and host have one numbering: first those of the arena, from 0 to its length
-/// `arena`; then those of the memory on the host for copies of blocks.
+/// The ranges of bytes that a launch or a copy reads and writes, and its stream: these decide which steps have to wait
+/// for which. The bytes of device and host have one numbering: first those of the arena, from 0 to its length `arena`;
+/// then those of the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -273,8 +272,8 @@ struct Ends {
     /// The block's offset on the device before the iteration's first access or copy of any block; `None` if the block
     /// is not on the device then.
     start: Option<u64>,
-    /// The block's offset on the device at its first use in the iteration, if that use needs the block's value: a read
-    /// or a copy out. `None` if the first use replaces the value (a write or a copy in), or if there is no use.
+    /// The block's offset on the device at its first use in the iteration, if that use is a read or a copy out. `None`
+    /// if the first use replaces the value (a write or a copy in), or if there is no use.
     on_device: Option<u64>,
     touched: bool,
     /// Whether the block is allocated before the iteration's first access or copy of any block. If not, the verifier
@@ -290,18 +289,18 @@ struct Reader<'r> {
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// For each block, by its number: in which of its live ranges it is on the device at the present row (event of the
-    /// trace), as an index into the blocks of the plan. `None` if the block is not on the device.
+    /// For each block, by its number: in which of its live ranges it is on the device at the present row of the trace,
+    /// as an index into the blocks of the plan. `None` if the block is not on the device.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
-    /// The operator whose launch is being put together, and how many of its accesses (rows that read or write a block)
-    /// are still to come; `None` between operators.
+    /// The operator whose launch is being put together, and how many of its reads and writes of blocks are still to
+    /// come; `None` between operators.
     open: Option<(Op, usize)>,
 }
 
 /// For each operator, by its number: how many reads and writes of blocks it does when it first runs, and how many when
-/// it is recomputed. These counts tell where the rows (events of a trace) of one run end.
+/// it is recomputed. These counts tell where the rows of one run end.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -371,7 +370,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The block's offset in the arena and its length, in bytes; `None` if the block is not on the device at the
-    /// present row (event of the trace).
+    /// present row of the trace.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -393,8 +392,8 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes that a row (event of the trace) uses a block at this offset in the arena. Only the block's first use in
-    /// the iteration is kept. If `used` is true, the row needs the block's value; otherwise the row replaces the value.
+    /// Notes that a row of the trace uses a block at this offset in the arena. Only the block's first use in the
+    /// iteration is kept. If `used` is true, the row needs the block's value; otherwise the row replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -418,8 +417,7 @@ impl<'r> Reader<'r> {
         self.open = (left > 1).then_some((op, left - 1));
     }
 
-    /// Adds the block that a row (event of the trace) reads or writes to the operands of the last step, which is a
-    /// launch.
+    /// Adds the block that a row of the trace reads or writes to the operands of the last step, which is a launch.
     fn add_operand(&mut self, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         let (read, write) = (r.event == Event::Read, r.event == Event::Write);
@@ -440,10 +438,10 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Decides which launch writes a mask (one bit for each element of the block `masked`). The last step does, if it
-    /// launches the operator and none of its operands overlaps with the mask. Otherwise the mask gets a launch of its
-    /// own after the operator's: by then an overlapping operand has been freed, and its bytes may be overwritten. If
-    /// the block is no longer on the device by then, nothing writes the mask.
+    /// Decides which launch writes the bit mask of the block `masked`. The last step does, if it launches the operator
+    /// and none of its operands overlaps with the mask. Otherwise the mask gets a launch of its own after the
+    /// operator's: by then an overlapping operand has been freed, and its bytes may be overwritten. If the block is no
+    /// longer on the device by then, nothing writes the mask.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {

@@ -20,7 +20,7 @@ pub struct Launch<'a, B: Backend> {
     /// The operator by its number in the recorded trace, and whether it is recomputed; `Op::None` for an access that
     /// belongs to no operator, such as the one that writes the network's input.
     pub op: Op,
-    /// What to launch: the whole operator, or only the computation of a mask (one bit for each element of a block).
+    /// What to launch: the whole operator, or only the computation of the bit mask of a block.
     pub part: Part,
     operands: &'a [Operand],
     base: u64,
@@ -34,8 +34,7 @@ impl<B: Backend> Launch<'_, B> {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// The blocks that the launch uses, and the masks (one bit for each element of a block), in the order of its
-    /// accesses in the trace.
+    /// The blocks that the launch uses, and the bit masks of blocks, in the order of its accesses in the trace.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands
@@ -54,8 +53,8 @@ impl<B: Backend> Launch<'_, B> {
         self.operands.iter().find(|o| o.block == block && !o.mask).map(|o| self.address_of(o))
     }
 
-    /// The address of this block's mask (one bit for each element), if the operator is to write the mask, or to read it
-    /// in place of the block; otherwise `None`.
+    /// The address of this block's bit mask, if the operator is to write the mask, or to read it in place of the block;
+    /// otherwise `None`.
     #[must_use]
     pub fn mask(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && o.mask).map(|o| self.address_of(o))
@@ -65,8 +64,8 @@ impl<B: Backend> Launch<'_, B> {
 /// Runs a program on a device, iteration by iteration. Holds the arena, the memory for swapped blocks, and the streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
-    /// For each step of the program (a launch or a copy), the event that is recorded after it, for other steps to wait
-    /// for; `None` if none waits for it.
+    /// For each launch and copy of the program, the event that is recorded after it, for other steps to wait for;
+    /// `None` if none waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
     /// For each stream, an event with which the host waits for all work of the stream: it is recorded on the stream,
     /// and then waited for.
@@ -84,7 +83,7 @@ pub struct Runtime<B: Backend> {
     pub(crate) backend: B,
     /// How many iterations are complete since the start, the last restart, or the last change of the program.
     pub(crate) iteration: u64,
-    /// The number of the next step (launch or copy) of the running iteration.
+    /// The number of the next launch or copy of the running iteration.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
@@ -443,8 +442,8 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Writes `content` as the value of a persistent block (one whose value passes to the next iteration, such as a
-    /// weight), between iterations. Waits for the work that is running.
+    /// Writes `content` as the value of a persistent block, such as a weight, between iterations. Waits for the work
+    /// that is running.
     ///
     /// # Errors
     /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
@@ -465,8 +464,8 @@ impl<B: Backend> Runtime<B> {
         home.on_host().map_or(Ok(()), |place| unsafe { self.tier.store(&self.backend, place, content) })
     }
 
-    /// Reads the value of a persistent block (one whose value passes to the next iteration, such as a weight) into
-    /// `content`, between iterations. Waits for the work that is running.
+    /// Reads the value of a persistent block, such as a weight, into `content`, between iterations. Waits for the work
+    /// that is running.
     ///
     /// # Errors
     /// As [`write`](Self::write).

@@ -73,7 +73,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Finds the first job (a read or write of the disk) that may begin now, and marks it as running; `None` if there
+    /// Finds the first job, a read or write of the disk, that may begin now, and marks it as running; `None` if there
     /// is none. A job may begin if it is not running yet, and conflicts with no job before it in the queue: conflicting
     /// jobs use the same buffer, or the same bytes of the disk and one of them writes.
     fn begin(&mut self) -> Option<Job> {
@@ -86,8 +86,8 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes the finished job `done` (a read or write of the disk) from the queue. The job is found by its buffer: at
-    /// most one job runs on a buffer at a time.
+    /// Removes the finished read or write `done` from the queue. It is found by its buffer: at most one job runs on a
+    /// buffer at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }

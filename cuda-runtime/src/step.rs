@@ -20,9 +20,8 @@ pub enum Part {
     /// The launch does all of the operator's work, and writes the masks that it is to write. A mask has one bit for
     /// each element of a block, and is kept instead of the block.
     Whole,
-    /// The launch comes after that of the operator itself. It only computes a mask (one bit for each element of a
-    /// block) from the block's value. The mask has a separate launch if, for instance, it lies in memory that the
-    /// operator still uses.
+    /// The launch comes after that of the operator itself. It only computes a bit mask from a block's value. The mask
+    /// has a separate launch if, for instance, it lies in memory that the operator still uses.
     Mask,
 }
 

@@ -30,8 +30,8 @@ pub(crate) const LANES: usize = 3;
 /// of these does. The computation ends sooner if nothing changes any more.
 const MOST: usize = 16;
 
-/// What decides which other steps a step (a launch or a copy) has to wait for: its stream, the bytes that it uses, and
-/// the steps that it has to follow in any case.
+/// What decides which other steps a launch or a copy has to wait for: its stream, the bytes that it uses, and the steps
+/// that it has to follow in any case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Footprint {
     pub(crate) after: Vec<u32>,
 }
 
-/// For each stream, how many of its steps (launches or copies) are done, counted over all iterations.
+/// For each stream, how many of its launches and copies are done, counted over all iterations.
 type Clock = [u64; LANES];
 
 /// The users of a range of bytes: the last step that has written them, and the steps that have read them since.
@@ -125,8 +125,8 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Notes that a step (a launch or a copy) uses the bytes of `range`, and finds the earlier users of these bytes that
-/// the step has to follow. The step has the number `number` in stream `lane`; `write` says whether it writes the bytes.
+/// Notes that a step, a launch or copy, uses the bytes of `range`, and finds the earlier users of these bytes that the
+/// step has to follow. The step has the number `number` in stream `lane`; `write` says whether it writes the bytes.
 /// `memory` has the users of each range of bytes, by the address at which the range begins. `needed` has for each
 /// stream the number of the last step that this step has to follow; it is raised where these bytes need a later one.
 fn use_bytes(

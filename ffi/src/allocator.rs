@@ -54,8 +54,8 @@ pub struct sublet_allocator_params {
     /// Set this to sizeof(sublet_allocator_params): the library sees from it which fields the struct has in the
     /// caller's version.
     pub struct_size: u32,
-    /// The sublet_solver (a method of placing blocks) that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which
-    /// needs memory linear in the field `events`.
+    /// The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which needs memory linear in the
+    /// field `events`.
     pub solver: u32,
     /// The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
     /// It may be large: memory of the system takes space only where it is touched.
@@ -73,8 +73,8 @@ pub struct sublet_allocator_params {
     /// `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
     /// a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if there
     /// is no range, for at least `capacity` bytes. If it then returns NULL, it is asked again, for only as much as the
-    /// request needs. For a plan it is asked for the bytes of the plan's arena, the memory that the plan divides up. If
-    /// `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the system.
+    /// request needs. For a plan it is asked for the bytes of the plan's arena. If `alloc` is NULL, there is only one
+    /// range: `range` or, if that is NULL, memory of the system.
     pub alloc: sublet_raw_alloc,
     /// A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
     /// sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
@@ -133,8 +133,8 @@ pub struct sublet_statistics {
     pub plans: u64,
     /// The bytes of the largest arena so far. An arena is the memory that a plan divides up.
     pub arena_peak: u64,
-    /// The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up. If a
-    /// plan is dropped, its live blocks are outside from then on; each counts with the bytes of its planned place.
+    /// The most bytes of blocks that were live at once outside the plan's arena. If a plan is dropped, its live blocks
+    /// are outside from then on; each counts with the bytes of its planned place.
     pub fallback_peak: u64,
     /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
     /// ranges: the sum, over the ranges, of the highest end of a block in each.
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
 ///
 /// # Safety
 /// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
-/// (`Handle::MARK`, a number that tells the type), it is one that has not been destroyed.
+/// (`Handle::MARK`), it is one that has not been destroyed.
 #[inline]
 unsafe fn handle<'a>(
     allocator: *const sublet_allocator,
@@ -564,9 +564,8 @@ pub unsafe extern "C" fn sublet_iteration_end(
 }
 
 /// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
-/// outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its
-/// own, and only the last of these brings requests back into the plan. An interruption holds for the requests of all
-/// threads.
+/// outside of the plan's arena. Interruptions nest: each needs a sublet_resume of its own, and only the last of these
+/// brings requests back into the plan. An interruption holds for the requests of all threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

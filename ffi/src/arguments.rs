@@ -37,7 +37,7 @@ pub(crate) struct Arguments<'a> {
 }
 
 /// The most ranges of memory that can be noted while one call is checked. Noted are the ranges that its arguments point
-/// to, that of its error, and those that its handles (opaque pointers, such as to an allocator) use.
+/// to, that of its error, and those of its handles, such as an allocator.
 const MOST: usize = 20;
 
 /// In a failure, the number that stands for the argument `error` in place of its position.
@@ -381,18 +381,17 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that `memory` belongs to a handle (an opaque pointer, such as to an allocator), which is argument number
-    /// `position`. No argument that is written may overlap `memory`. Fails if an argument that was checked before does
-    /// so. If an argument that is checked later does so, the check of that argument fails.
+    /// Notes that `memory` belongs to a handle, which is argument number `position`. No argument that is written may
+    /// overlap `memory`. Fails if an argument that was checked before does so. If an argument that is checked later
+    /// does so, the check of that argument fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes that the memory from address `begin` up to `end` belongs to a handle (an opaque pointer, such as to an
-    /// allocator), which is argument number `position`. No argument that is written may overlap this memory. Fails if
-    /// an argument that was checked before does so. If an argument that is checked later does so, the check of that
-    /// argument fails.
+    /// Notes that the memory from address `begin` up to `end` belongs to a handle, which is argument number `position`.
+    /// No argument that is written may overlap this memory. Fails if an argument that was checked before does so. If an
+    /// argument that is checked later does so, the check of that argument fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }

@@ -19,7 +19,7 @@ pub struct sublet_block {
     /// The first step at which the block is alive. A step is a point in time, counted from 0, such as the index of a
     /// row in a trace.
     pub start: u32,
-    /// The first step (a point in time, counted from 0) at which the block is no longer alive.
+    /// The first step, counted from 0, at which the block is no longer alive.
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,
@@ -31,8 +31,7 @@ pub struct sublet_block {
     pub flags: u64,
 }
 
-/// The constraints of a plan (an offset for each block) that hold for all blocks together: an alignment of every
-/// offset, and a capacity.
+/// The constraints of a plan that hold for all blocks together: an alignment of every offset, and a capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_constraints {

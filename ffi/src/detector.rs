@@ -23,8 +23,8 @@ fn needed(longest: usize) -> Needed {
     Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) a sublet_detector needs to find iterations of
-/// up to `longest` events: mallocs, frees, reads and writes.
+/// Tells in `layout` how large a workspace a sublet_detector needs to find iterations of up to `longest` events:
+/// mallocs, frees, reads and writes.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_workspace(

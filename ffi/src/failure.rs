@@ -81,7 +81,7 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
-/// The status for each fault of an access (a use of a tensor's storage by an operator) in the description of a network.
+/// The status for each fault of an access, an operator's use of a tensor's storage, in the description of a network.
 const ACCESS_FAULTS: [(S, AccessFault); 3] = [
     (S::AccessUnknownMemory, AccessFault::UnknownMemory),
     (S::AccessUnknownOperator, AccessFault::UnknownOperator),

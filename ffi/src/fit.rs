@@ -24,7 +24,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// A policy: what decides which blocks are swapped (copied to the host, freed, and copied back), and when.
+/// A policy: what decides which blocks are swapped to the host, and when.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
@@ -75,18 +75,18 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result on every machine.
     pub seed: u64,
-    /// A budget for the search, for each row of the trace: how many operators, and gaps (times between two uses of a
-    /// block), it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do
-    /// not add to the budget.
+    /// A budget for the search, for each row of the trace: how many operators, and idle times of blocks, it may look
+    /// at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add to the
+    /// budget.
     pub work: u64,
     /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
     /// operator that is not described may give random results.
     pub means: u32,
-    /// 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
-    /// offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
-    /// on the host, and may end an iteration at another offset than the one at which it begins: a caller that follows
-    /// the rows without sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
+    /// 1: persistent blocks, such as weights, all stay on the device, each at one offset, because their memory belongs
+    /// to somebody else. 0: they may be swapped. Then a persistent block may begin on the host, and may end an
+    /// iteration at another offset than the one at which it begins: a caller that follows the rows without
+    /// sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
     pub keep_persistent: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.
@@ -104,8 +104,8 @@ pub enum sublet_means {
     Recompute = 2,
     /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
-    /// Where only a ReLU's gradient reads a value, a mask (one bit for each element) is kept in place of the value. For
-    /// this, the kinds of the operators must say which are ReLUs and which are gradients of ReLUs.
+    /// Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
+    /// operators must say which are ReLUs and which are gradients of ReLUs.
     Relu = 8,
     /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
     /// reader of the forward pass, and back one operator ahead of the next reader.
@@ -143,14 +143,14 @@ pub struct sublet_fit_output {
     pub row_capacity: usize,
     /// Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
     pub offsets: *mut u64,
-    /// Receives the lifetime of each residency (each time that a block is on the device): its first row in the
-    /// rewritten trace, and the row at which it ends. May be NULL.
+    /// Receives each live range of a block on the device: its first row in the rewritten trace, and the row at which it
+    /// ends. May be NULL.
     pub blocks: *mut sublet_block,
-    /// Receives, for each residency (each time that a block is on the device), the number of its block, and how often
-    /// that block was on the device before. May be NULL.
+    /// Receives, for each live range of a block on the device, the number of its block, and how often that block was
+    /// there before. May be NULL.
     pub names: *mut sublet_residency,
-    /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in each of
-    /// `blocks` and `names` that is not NULL.
+    /// How many live ranges of blocks on the device there is room for in `offsets`, and in each of `blocks` and `names`
+    /// that is not NULL.
     pub residency_capacity: usize,
 }
 
@@ -164,8 +164,8 @@ pub struct sublet_fitted {
     pub policy: u32,
     /// How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
     pub row_count: usize,
-    /// How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
-    /// `blocks`, `names` and `offsets` of the sublet_fit_output.
+    /// How many live ranges of blocks on the device the rewritten trace has. Each has an entry in `blocks`, `names` and
+    /// `offsets` of the sublet_fit_output.
     pub residency_count: usize,
     /// How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
     pub peak: u64,
@@ -251,10 +251,9 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_fit needs. Of the arguments only the
-/// counts and capacities are read. The size of the workspace is linear in them. But with up to 6,000 residencies (times
-/// that a block is on the device) the exact search for offsets runs, and its part of the workspace grows with the
-/// square of their number.
+/// Tells in `layout` how large a workspace sublet_fit needs. Of the arguments only the counts and capacities are read.
+/// The size of the workspace is linear in them. But with up to 6,000 live ranges of blocks on the device the exact
+/// search for offsets runs, and its part of the workspace grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -273,9 +272,9 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 impl sublet_fit_output {
-    /// How many rows the output has room for, and how many residencies (times that a block is on the device). Fails if
-    /// one of the two is too large to be planned, or if the reserved field is not 0: an error of argument number
-    /// `position`, which is the output.
+    /// How many rows the output has room for, and how many live ranges of blocks on the device. Fails if one of the two
+    /// is too large to be planned, or if the reserved field is not 0: an error of argument number `position`, which is
+    /// the output.
     fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))
@@ -327,9 +326,9 @@ impl<'a> Written<'a> {
 
 /// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
 /// memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
-/// replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
-/// simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
-/// never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
+/// replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
+/// verified as an iteration that repeats: at its end a persistent block, allocated at time 0 and never freed, has its
+/// final value on the device, if it begins there, or on the host, if it begins there.
 ///
 /// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
 /// rewritten rows without it has to carry them itself, as examples/c/fit.c does:
@@ -410,8 +409,8 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_load_without_overhead needs. Its size
-/// is linear in the counts of rows and blocks of `trace`; only the counts of `trace` are read.
+/// Tells in `layout` how large a workspace sublet_load_without_overhead needs. Its size is linear in the counts of rows
+/// and blocks of `trace`; only the counts of `trace` are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
@@ -425,9 +424,9 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes to `load` a lower bound, in bytes, on the max load (the most bytes that are alive on the device at one step)
-/// that swaps alone can reach without making the iteration slower. Every schedule that saves memory by swaps alone, and
-/// has a lower max load than this, takes longer than the original trace.
+/// Writes to `load` a lower bound, in bytes, on the max load that swaps alone can reach without making the iteration
+/// slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps alone, and has a lower max load
+/// than this, takes longer than the original trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

@@ -229,8 +229,8 @@ fn needed(graph: Counts) -> Needed {
         .and::<Row>(graph.most_rows())
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_graph_rows needs. Its size is linear
-/// in the counts of tensors, operators and operands; of `graph` only these counts are read.
+/// Tells in `layout` how large a workspace sublet_graph_rows needs. Its size is linear in the counts of tensors,
+/// operators and operands; of `graph` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(
@@ -245,11 +245,11 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 }
 
 /// Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
-/// never freed. Any other tensor that operators use is allocated when the operator that produces it (writes it without
-/// reading it) begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the
-/// end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
-/// topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
-/// operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+/// never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
+/// begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the end of the
+/// iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is topological, else in
+/// another topological order. In the rows, the number of an operator is its index in `nodes`. An operator that reads
+/// and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
 ///
 /// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
 /// memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is

@@ -2,9 +2,9 @@
 //! different for each type, and 0 once the handle is destroyed.
 //!
 //! Most handles live in memory that the caller lends, own nothing, and end when the caller takes the memory back. Two
-//! kinds must be destroyed: an allocator, which lives in lent memory but owns ranges of addresses; and handles with
-//! memory of their own (made by `boxed`), such as a runtime. The mark shows if a handle is of another type than
-//! expected, and, as long as its memory can still be read, if it was destroyed.
+//! kinds must be destroyed: an allocator, which lives in lent memory but owns ranges of addresses; and handles that
+//! `boxed` made in memory of their own, such as a runtime. The mark shows if a handle is of another type than expected,
+//! and, as long as its memory can still be read, if it was destroyed.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -37,8 +37,8 @@ pub(crate) struct Marked<T> {
     pub(crate) value: T,
 }
 
-/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type (see [`Marked`]) and
-/// `value` there. Writes the pointer to that memory to `to`. Fails if there is no `place`.
+/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type and `value` there.
+/// Writes the pointer to that memory to `to`. Fails if there is no `place`.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -66,7 +66,7 @@ pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
 }
 
 /// Takes the value out of a handle that `boxed` made, and frees the handle's memory. `None` if `handle` is NULL or
-/// misaligned, or if the mark of type `T` (see [`Marked`]) is not there.
+/// misaligned, or if the mark of type `T` is not there.
 ///
 /// # Safety
 /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `boxed` made the
@@ -81,8 +81,8 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark (the number that tells
-/// its type) and the value after it. Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
+/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark and the value after it.
+/// Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
 ///
 /// # Safety
 /// If `handle` is neither NULL nor misaligned, it can be read.
@@ -111,8 +111,8 @@ pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
 
 impl<'a> Arguments<'a> {
     /// Checks the next argument of the call, a handle, and returns the value that it points to. No other argument that
-    /// is written may share memory with the value. Fails if `handle` is NULL or misaligned, if the mark of type `T`
-    /// (see [`Marked`]) is not there, or if an earlier argument that is written shares memory with the value.
+    /// is written may share memory with the value. Fails if `handle` is NULL or misaligned, if the mark of type `T` is
+    /// not there, or if an earlier argument that is written shares memory with the value.
     ///
     /// # Safety
     /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `handle` is a

@@ -63,9 +63,9 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_lifetimes needs if its outputs have
-/// room for `capacity` residencies: live ranges of blocks on the device, one for each malloc row. Of `trace` only the
-/// counts are read. The size of the workspace is linear in these counts and in `capacity`.
+/// Tells in `layout` how large a workspace sublet_lifetimes needs if its outputs have room for `capacity` residencies:
+/// live ranges of blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the
+/// workspace is linear in these counts and in `capacity`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(

@@ -23,23 +23,23 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a memory (a tensor's storage) that keeps its own place and its value. Give it to parameters, to outputs,
-/// to what the user reads after the iteration, and to what holds a value from before the iteration, such as a table
-/// that was filled when the network was made.
+/// The flag of a tensor's storage that keeps its own place and its value. Give it to parameters, to outputs, to what
+/// the user reads after the iteration, and to what holds a value from before the iteration, such as a table that was
+/// filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
-/// The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
-/// it writes it first.
+/// The flag of a tensor's storage that holds no value from one operator to the next: each operator that uses it writes
+/// it first.
 pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 
 /// A memory of a framework: the storage of one or more of its tensors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// The size of the memory (a tensor's storage) in bytes. 0: the memory has no place in the arena, and what an
-    /// operator writes to it is gone when the operator ends.
+    /// The size of the storage in bytes. 0: the storage has no place in the arena, and what an operator writes to it is
+    /// gone when the operator ends.
     pub bytes: u64,
-    /// The flags of the memory (a tensor's storage), SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
+    /// The flags of the storage, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
     pub flags: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -58,7 +58,7 @@ pub struct sublet_layer {
     pub reserved: u32,
 }
 
-/// The ways in which an operator uses a memory (a tensor's storage).
+/// The ways in which an operator uses a tensor's storage.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_use {
@@ -71,21 +71,21 @@ pub enum sublet_use {
     Overwrite = 2,
 }
 
-/// One use of a memory (a tensor's storage) by an operator.
+/// One use of a tensor's storage by an operator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_access {
-    /// The number of the operator that uses the memory (a tensor's storage); never less than in the access before.
+    /// The number of the operator that uses the storage; never less than in the access before.
     pub op: u32,
-    /// The number of the memory (a tensor's storage) that the operator uses.
+    /// The number of the tensor's storage that the operator uses.
     pub memory: u32,
-    /// A sublet_use: how the operator uses the memory (a tensor's storage).
+    /// A sublet_use: how the operator uses the storage.
     pub how: u32,
 }
 
 /// One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
-/// memories (tensors' storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the
-/// operators in the order in which they run.
+/// tensors' storages, as the framework's hooks have seen it. Storages, called memories, and operators are numbered from
+/// 0, the operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
@@ -94,16 +94,16 @@ pub struct sublet_network {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The network's memories (storages of tensors): entry k is the memory of number k.
+    /// The storages of the network's tensors: entry k is that of number k.
     pub memories: *const sublet_memory,
-    /// How many memories (storages of tensors) the network has.
+    /// How many storages the network's tensors have.
     pub memory_count: usize,
     /// The network's operators: entry k is the operator of number k.
     pub operators: *const sublet_layer,
     /// How many operators the network has.
     pub operator_count: usize,
-    /// Which operator uses which memory (a tensor's storage), in the order of the operators; an operator may use a
-    /// memory several times.
+    /// Which operator uses which tensor's storage, in the order of the operators; an operator may use one several
+    /// times.
     pub accesses: *const sublet_access,
     /// How many accesses, uses of a tensor's storage by an operator, the network has.
     pub access_count: usize,
@@ -127,8 +127,7 @@ pub struct sublet_network_params {
     /// All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
     pub alignment: u64,
     /// A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
-    /// and gaps (times between two uses of a tensor's storage), it may look at. 0 is 5,000. Rows beyond the first
-    /// 10,000 do not add to the budget.
+    /// and idle times of tensors, it may look at. 0 is 5,000. Rows beyond the first 10,000 do not add to the budget.
     pub work: u64,
     /// The seed of all random choices; 0 is 1.
     pub seed: u64,
@@ -138,18 +137,18 @@ pub struct sublet_network_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step lies, from here on, at the
-    /// step's `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
+    /// The tensor's storage whose number is the `subject` of the sublet_step lies, from here on, at the step's
+    /// `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
     Bind = 0,
     /// The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
-    /// each memory (a tensor's storage) at the place where it is bound now.
+    /// each tensor's storage at the place where it is bound now.
     Run = 1,
-    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied to the host: to the
-    /// step's `offset`, in bytes from the start of the memory that the host has for copies.
+    /// The tensor's storage whose number is the `subject` of the sublet_step is copied to the host: to the step's
+    /// `offset`, in bytes from the start of the memory that the host has for copies.
     CopyOut = 2,
-    /// The memory (a tensor's storage) whose number is the `subject` of the sublet_step is copied back to where it is
-    /// bound in the arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory
-    /// that the host has for copies.
+    /// The tensor's storage whose number is the `subject` of the sublet_step is copied back to where it is bound in the
+    /// arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory that the host
+    /// has for copies.
     CopyIn = 3,
 }
 
@@ -161,8 +160,7 @@ pub struct sublet_step {
     pub before: u32,
     /// A sublet_action: what is to be done.
     pub action: u32,
-    /// The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory (a tensor's storage)
-    /// otherwise.
+    /// The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a tensor's storage otherwise.
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
@@ -188,15 +186,15 @@ pub struct sublet_network_planned {
     pub max_load: u64,
     /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
-    /// The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
-    /// place, and not rounded up to the alignment.
+    /// The bytes of all tensors' storages that are bound to the arena, added up as if each had its own place, and not
+    /// rounded up to the alignment.
     pub planned_bytes: u64,
-    /// The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
-    /// arena.
+    /// The bytes of all tensors' storages that keep their own place, which the plan does not bind to the arena.
     pub kept_bytes: u64,
     /// How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
     /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
-    /// in `swapped_bytes` the size of each memory is rounded up to the alignment; a framework may copy just its bytes.
+    /// in `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a framework may copy just
+    /// its bytes.
     pub run: sublet_run,
 }
 
@@ -272,8 +270,8 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// The most that planning a network of this size can need: how many rows, residencies (live ranges of memories in
-    /// the arena) and steps, and how large a workspace.
+    /// The most that planning a network of this size can need: how many rows, live ranges of tensors in the arena, and
+    /// steps, and how large a workspace.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
@@ -369,10 +367,10 @@ impl From<Planned> for sublet_network_planned {
 }
 
 /// Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
-/// sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of memories
-/// (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
-/// memories in the arena the exact search for offsets runs, and the search's part of the workspace grows with the
-/// square of the number of live ranges.
+/// sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of
+/// storages, operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of tensors in
+/// the arena the exact search for offsets runs, and the search's part of the workspace grows with the square of the
+/// number of live ranges.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(
@@ -395,17 +393,17 @@ pub unsafe extern "C" fn sublet_network_workspace(
 }
 
 /// Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
-/// framework is to do before each operator of an iteration. Without a limit each planned memory (a tensor's storage) is
-/// bound to an offset once, and need not be bound again in later iterations.
+/// framework is to do before each operator of an iteration. Without a limit each planned tensor's storage is bound to
+/// an offset once, and need not be bound again in later iterations.
 ///
-/// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
-/// All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
-/// are. An operator that reads a kept memory is recomputed only while the memory holds what the operator read. The plan
-/// is verified before it is returned.
+/// A tensor's storage is planned if it belongs to the iteration alone: it is written before it is read, and is not to
+/// be kept. All other storages keep their place. An operator that writes a kept storage is never recomputed, whatever
+/// its flags are. An operator that reads a kept storage is recomputed only while the storage holds what the operator
+/// read. The plan is verified before it is returned.
 ///
 /// The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
 /// steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called
-/// before. Between iterations the content of planned memories is undefined.
+/// before. Between iterations the content of planned storages is undefined.
 ///
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
 /// NULL.

@@ -14,9 +14,9 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
 /// does.
 ///
-/// An operator may both read and write a persistent block (allocated at time 0, never freed). The first run updates the
-/// block. A recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on
-/// such a block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
+/// An operator may both read and write a persistent block, such as a weight. The first run updates the block. A
+/// recomputation leaves the block out, so that it is not updated again. So an operator whose output depends on such a
+/// block needs this flag: for example the gradient of a layer, if it also updates the weights that it reads. An
 /// operator whose output does not depend on the block may be recomputed: for example a batch norm, which updates its
 /// running statistics in the block, but does not use them for its output.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
@@ -32,10 +32,9 @@ pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 pub enum sublet_operator_kind {
     /// Any computation that is none of the other kinds.
     Other = 0,
-    /// A ReLU. For its gradient, a mask (one bit for each element) can be kept in place of what the ReLU reads or
-    /// writes.
+    /// A ReLU. For its gradient, a bit mask can be kept in place of what the ReLU reads or writes.
     Relu = 1,
-    /// The gradient of a ReLU. It can read a mask (one bit for each element) in place of what the ReLU read or wrote.
+    /// The gradient of a ReLU. It can read a bit mask in place of what the ReLU read or wrote.
     ReluBackward = 2,
 }
 

@@ -27,9 +27,8 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
         .and::<Residency>(tensors + nodes)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_parallel_lifetimes and
-/// sublet_longest_paths need. Its size is linear in the counts of tensors, operators and operands; of `graph` only
-/// these counts are read.
+/// Tells in `layout` how large a workspace sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear
+/// in the counts of tensors, operators and operands; of `graph` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_workspace(

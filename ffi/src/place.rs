@@ -23,9 +23,8 @@ pub enum sublet_solver {
     /// above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
     /// used up:
     /// - up to 600 blocks by the exact search and the beam search in turns;
-    /// - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the busiest step (at which
-    ///   the most bytes are alive), and by an exact search for the offsets of the large blocks, with the others around
-    ///   them;
+    /// - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
+    ///   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
     /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
     ///   in the way of others.
     Auto = 0,
@@ -243,9 +242,9 @@ pub unsafe extern "C" fn sublet_solver_named(
     })
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_place needs for `block_count` blocks
-/// and the parameters `params`, which may be NULL. Its size is linear in the number of blocks, or quadratic where the
-/// exact search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
+/// Tells in `layout` how large a workspace sublet_place needs for `block_count` blocks and the parameters `params`,
+/// which may be NULL. Its size is linear in the number of blocks, or quadratic where the exact search may run: for
+/// SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6,000 blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_workspace(

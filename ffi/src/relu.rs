@@ -66,8 +66,8 @@ impl sublet_relu_params {
 }
 
 /// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
-/// argument that holds the mask (one bit for each element); the failure names it if the mask is too short. In a launch
-/// on a GPU, that argument is a struct of all operands, and the failure names it for an error of any operand.
+/// argument that holds the bit mask; the failure names it if the mask is too short. In a launch on a GPU, that argument
+/// is a struct of all operands, and the failure names it for an error of any operand.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),

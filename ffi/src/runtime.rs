@@ -26,8 +26,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::sublet_op_kind;
 use crate::workspace::Room;
 
-/// A runtime: carries out a schedule (an iteration that was rewritten to take less memory, with an offset for each
-/// block) on a device, iteration after iteration. One thread uses it at a time.
+/// A runtime: carries out a schedule, an iteration rewritten to take less memory, on a device, iteration after
+/// iteration. One thread uses it at a time.
 pub struct sublet_runtime {
     on: On,
     how: How,
@@ -426,8 +426,8 @@ pub unsafe extern "C" fn sublet_runtime_call(
     })
 }
 
-/// Copies the `size` bytes of `content` into a block that is persistent (kept from one iteration to the next). To be
-/// called between iterations. Waits for the work that is running.
+/// Copies the `size` bytes of `content` into a persistent block, such as a weight. To be called between iterations.
+/// Waits for the work that is running.
 ///
 /// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
 /// SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -451,8 +451,8 @@ pub unsafe extern "C" fn sublet_runtime_write(
     })
 }
 
-/// Copies the value of a block that is persistent (kept from one iteration to the next) to the `size` bytes of
-/// `content`. To be called between iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
+/// Copies the value of a persistent block, such as a weight, to the `size` bytes of `content`. To be called between
+/// iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_read(

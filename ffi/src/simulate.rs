@@ -84,8 +84,8 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_simulate needs. Its size is linear in
-/// the counts of rows, operators and blocks; of `trace` and `schedule` only these counts are read.
+/// Tells in `layout` how large a workspace sublet_simulate needs. Its size is linear in the counts of rows, operators
+/// and blocks; of `trace` and `schedule` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(

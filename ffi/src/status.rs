@@ -78,7 +78,7 @@ pub enum sublet_status {
     /// were placed there before it; the largest of these banks has `got` bytes.
     NoBank = 52,
 
-    /// Invalid plan: block `index` lies at offset `got`, and its end (offset plus size) exceeds 64 bits.
+    /// Invalid plan: block `index` lies at offset `got`, and its offset plus its size exceeds 64 bits.
     PlanEndOverflow = 60,
     /// Invalid plan: block `index` ends at `needed`, above the capacity `got`.
     PlanOverCapacity = 61,
@@ -142,8 +142,8 @@ pub enum sublet_status {
     RowNotOnHost = 92,
     /// The rewritten trace ends at row `index`, before the original's last access.
     RowAccessesMissing = 93,
-    /// The rewritten trace ends at row `index`, and there a persistent block is not where it has to be (on the device
-    /// or on the host), or does not hold its final value.
+    /// The rewritten trace ends at row `index`, and there a persistent block is not where it has to be, on the device
+    /// or on the host, or does not hold its final value.
     RowEndNotRestored = 94,
     /// Row `index` of a trace: `got`, the value of its `event` or `op_kind`, is no sublet_event or no sublet_op_kind.
     RowUnknownValue = 95,
@@ -158,8 +158,8 @@ pub enum sublet_status {
     /// Row `index` of a rewritten trace: the block takes over another block's memory in place, but has another offset
     /// than that block.
     RowNotInPlace = 99,
-    /// Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
-    /// time 0, never freed) that comes after a read or write of some block.
+    /// Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block, such as a
+    /// weight, that comes after a read or write of some block.
     RowPersistentLate = 100,
     /// Operator `index` of a trace: `got`, which is its kind, its flags or its element size, is not known to this
     /// version.
@@ -172,15 +172,15 @@ pub enum sublet_status {
     /// No schedule within the limit, `got` bytes, was found; one within `needed` bytes was.
     OverLimit = 112,
 
-    /// Access `index` of a network uses a memory (a tensor's storage) that does not exist.
+    /// Access `index` of a network uses a tensor's storage that does not exist.
     AccessUnknownMemory = 120,
     /// Access `index` of a network is by an operator that does not exist.
     AccessUnknownOperator = 121,
     /// Access `index` of a network is by an operator of a lower number than that of the access above it.
     AccessOutOfOrder = 122,
-    /// In a network, the memory (a tensor's storage), the operator or the access of number `index` has a field whose
-    /// value this version of the library does not know. `got` is the bits of `flags` and `reserved` of a memory or an
-    /// operator; of an access it is `how`. The error does not say which of the three kinds it is about.
+    /// In a network, the tensor's storage, the operator or the access of number `index` has a field whose value this
+    /// version of the library does not know. `got` is the bits of `flags` and `reserved` of a storage or an operator;
+    /// of an access it is `how`. The error does not say which of the three kinds it is about.
     NetworkUnknownValue = 123,
 
     /// In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a

@@ -30,8 +30,8 @@ pub enum sublet_event {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_op_kind {
-    /// The row belongs to no operator: for example a free between operators, the malloc of a persistent block (kept
-    /// from one iteration to the next), or a malloc or write of an input.
+    /// The row belongs to no operator: for example a free between operators, the malloc of a persistent block, or a
+    /// malloc or write of an input.
     None = 0,
     /// The row belongs to the operator of number `op`, in its first run.
     First = 1,

@@ -4,11 +4,11 @@
 //! or more tensors) each operator reads and writes in one pass through the network. From this the module makes a plan:
 //!
 //! 1. `residency` finds the memories that hold values of this iteration alone: those that are written before they are
-//!    read. Such a memory is resident (has a place in the arena) from the first operator that uses it to the last. A
+//!    read. Such a memory is resident: it has a place in the arena from the first operator that uses it to the last. A
 //!    scratch memory holds nothing from one operator to the next, so it is resident anew in each operator that uses it.
 //!    All other memories are kept: they stay where they are and are no part of the plan. So are those that
 //!    [`Memory::kept`] names, and those of 0 bytes.
-//! 2. Every residency (a time in which a memory is resident) gets an offset in the arena. If the arena has a limit,
+//! 2. Every residency, a time in which a memory is resident, gets an offset in the arena. If the arena has a limit,
 //!    [`fit`] rewrites the trace first where needed: it recomputes operators or swaps blocks.
 //! 3. The result is proved by [`schedule`], as every plan is.
 //! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
@@ -37,14 +37,14 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena. It counts
-    /// as holding no value, unless `kept` is true: an operator that writes it may be recomputed.
+    /// The size of the tensor's storage, in bytes. A storage of 0 bytes gets no place in the arena. It counts as
+    /// holding no value, unless `kept` is true: an operator that writes it may be recomputed.
     pub bytes: u64,
-    /// True if the memory (a tensor's storage) keeps its place and its value and is no part of the plan: a parameter,
-    /// an output, or a value that the user reads after the iteration.
+    /// True if the storage keeps its place and its value and is no part of the plan: a parameter, an output, or a value
+    /// that the user reads after the iteration.
     pub kept: bool,
-    /// True if the memory (a tensor's storage) is scratch: it holds no value from one operator to the next. The flag is
-    /// ignored if some operator reads the memory without having written it first.
+    /// True if the storage is scratch: it holds no value from one operator to the next. The flag is ignored if some
+    /// operator reads it without having written it first.
     pub scratch: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Operator {
     pub rerun: bool,
 }
 
-/// How an operator uses a memory (a tensor's storage).
+/// How an operator uses a tensor's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Use {
     /// The operator reads the tensor's storage.
@@ -72,15 +72,15 @@ pub enum Use {
     Overwrite,
 }
 
-/// One use of a memory (a tensor's storage) by an operator.
+/// One use of a tensor's storage by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The number of the operator that uses the memory (a tensor's storage). Accesses are listed in the order of
-    /// execution, so this number never decreases.
+    /// The number of the operator that uses the tensor's storage. Accesses are listed in the order of execution, so
+    /// this number never decreases.
     pub op: u32,
-    /// The number of the memory (a tensor's storage) that the operator uses.
+    /// The number of the tensor's storage that the operator uses.
     pub memory: u32,
-    /// How the operator uses the memory (a tensor's storage).
+    /// How the operator uses the storage.
     pub how: Use,
 }
 
@@ -88,12 +88,11 @@ pub struct Access {
 /// tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
-    /// The memories (storages of tensors); a memory's number is its index in this slice.
+    /// The storages of the tensors; a storage's number is its index in this slice.
     pub memories: &'a [Memory],
     /// The operators, in the order of execution; an operator's number is its index in this slice.
     pub operators: &'a [Operator],
-    /// Which operator uses which memory (a tensor's storage), in the order of execution. An operator may use a memory
-    /// several times.
+    /// Which operator uses which tensor's storage, in the order of execution. An operator may use one several times.
     pub accesses: &'a [Access],
 }
 
@@ -107,11 +106,11 @@ pub struct Options {
     /// The device's links to the host, over which blocks are swapped. If [`Device::integrated`] is true, nothing is
     /// swapped.
     pub device: Device,
-    /// The means (ways to save memory) that may be used to stay within the limit. Only [`Means::Swap`] and
+    /// The means to save memory that may be used to stay within the limit. Only [`Means::Swap`] and
     /// [`Means::Recompute`] are considered, others are ignored.
     pub using: Using,
-    /// The budget of a search for a schedule within the limit: how many operators and gaps (times between two uses of a
-    /// block) the search may look at for each row of the trace. See [`fit::Options::work`].
+    /// The budget of a search for a schedule within the limit: how many operators and idle times of blocks the search
+    /// may look at for each row of the trace. See [`fit::Options::work`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -133,8 +132,8 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block of the trace: the number of the memory (a tensor's storage) that the block is placed for.
-    /// [`residency::NONE`] if the block stands for a kept memory, which is no part of the plan.
+    /// By block of the trace: the number of the tensor's storage that it is placed for. [`residency::NONE`] if it
+    /// stands for a kept storage, which is no part of the plan.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
@@ -153,8 +152,8 @@ pub struct RecordNeeded {
 }
 
 impl RecordNeeded {
-    /// The lengths of the slices and the workspace of [`record`], for a network of `memories` memories (storages of
-    /// tensors) and `accesses` accesses (uses of a memory by an operator).
+    /// The lengths of the slices and the workspace of [`record`], for a network with `memories` tensors' storages and
+    /// `accesses` uses of them.
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -184,8 +183,7 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// By row of the planned trace: when the row happens in the simulation, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies (live ranges of tensors' storages in the arena) as blocks to place, in the order of their
-    /// mallocs.
+    /// The live ranges of tensors' storages in the arena as blocks to place, in the order of their mallocs.
     pub blocks: &'a mut [Block],
     /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
     /// which of its live ranges this is, counted from 0.
@@ -212,8 +210,8 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// Lengths that suffice for every network with this number of accesses (uses of a memory by an operator). `limited`
-    /// is true if the arena has a limit. Without a limit no trace is rewritten, and the lengths are far less.
+    /// Lengths that suffice for every network with this number of accesses. `limited` is true if the arena has a limit.
+    /// Without a limit no trace is rewritten, and the lengths are far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -263,11 +261,11 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that live blocks would take in the arena at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan. Without a plan, where no
-    /// two of them share an address, they take this many bytes.
+    /// The sum of the bytes of all tensors' storages that are part of the plan. Without a plan, where no two of them
+    /// share an address, they take this many bytes.
     pub planned_bytes: u64,
-    /// The sum of the bytes of all memories (storages of tensors) that keep their place and value and are no part of
-    /// the plan: those with [`Memory::kept`], and those that are read before they are written.
+    /// The sum of the bytes of all tensors' storages that keep their place and value and are no part of the plan: those
+    /// with [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
     /// The simulated time of one pass that follows the plan, from the times [`Operator::time_ns`], and what is copied
     /// and recomputed in it.
@@ -276,13 +274,13 @@ pub struct Planned {
 
 /// Makes the trace of one pass through the operators of the network, as the input of [`plan`]. It writes the trace's
 /// rows to `rows`; to `known`, for each operator, whether it may be recomputed; and to `owners`, for each block of the
-/// trace, the number of the memory (a tensor's storage) that the block belongs to.
+/// trace, the number of the tensor's storage that the block belongs to.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
-/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories do not fit in 64 bits (the field `block` is
-/// then the number of a memory); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`]
-/// says, or `known` has fewer elements than there are operators.
+/// not a power of two; [`Error::SizeOverflow`] if the bytes of the storages do not fit in 64 bits (the field `block` is
+/// then the number of a storage); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than
+/// [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,

@@ -10,10 +10,10 @@
 //!    the trace that is always alive. This block, as large as the alignment, stands for the memory, so that operators
 //!    that read the memory are not recomputed after the write. The module `stand_ins` takes these blocks out of the
 //!    finished plan.
-//! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident (get a place
-//!    in the arena), the operator's reads, its writes, and the frees of its scratch memories and of the memories that
-//!    no later operator uses. Several uses of a memory by one operator become at most one read and one write. A read
-//!    that follows a write by the same operator is left out.
+//! 2. For each operator, rows are written in this order: the mallocs of the memories that get a place in the arena, the
+//!    operator's reads, its writes, and the frees of its scratch memories and of the memories that no later operator
+//!    uses. Several uses of a memory by one operator become at most one read and one write. A read that follows a write
+//!    by the same operator is left out.
 
 use super::{Access, Network, Recording, Use};
 use crate::error::{AccessFault, Buffer};
@@ -21,9 +21,9 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An upper bound on the rows of the trace of a network with this number of accesses (uses of a memory by an operator):
-/// three for each. The first access of a memory that becomes resident (gets a place in the arena) gives a malloc, a
-/// write and a free; every other access at most a read and a write.
+/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. The first access
+/// of a storage that gets a place in the arena gives a malloc, a write and a free; every other access at most a read
+/// and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
@@ -33,13 +33,13 @@ pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Length of the workspace that [`record`] needs: four indices for each memory (a tensor's storage).
+/// Length of the workspace that [`record`] needs: four indices for each tensor's storage.
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory. A kept memory
-/// stays where it is: if a plan gives such a block an offset, nobody uses it.
+/// Used instead of the number of a tensor's storage for a block that stands for a kept storage. Such a storage stays
+/// where it is: if a plan gives such a block an offset, nobody uses it.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A trace that is being made: its rows and blocks so far.
@@ -47,40 +47,38 @@ struct Maker<'a> {
     rows: &'a mut [Row],
     /// How many rows of the trace are made so far; they are the first elements of `rows`.
     row_count: usize,
-    /// By block of the trace: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if the block
-    /// stands for a kept memory, which is no part of the plan.
+    /// By block of the trace: the number of the tensor's storage that it belongs to; [`NONE`] if it stands for a kept
+    /// storage, which is no part of the plan.
     owners: Table<'a, u32>,
     /// How many blocks of the trace are made so far.
     blocks: u32,
 }
 
-/// What is known of each memory (a tensor's storage) of the network while the rows of the trace are made.
+/// What is known of each tensor's storage while the rows of the trace are made.
 struct Memories<'a> {
-    /// By memory (a tensor's storage): 1 + the number of the last operator that uses it, or, if the memory keeps its
-    /// value from one pass through the network to the next, of the last that writes it. 0 if there is none.
+    /// By tensor's storage: 1 + the number of the last operator that uses it, or, if it keeps its value from one pass
+    /// through the network to the next, of the last that writes it. 0 if there is none.
     last: Table<'a, u32>,
-    /// By memory (a tensor's storage): a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
+    /// By tensor's storage: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
-    /// By memory (a tensor's storage): 1 + the number of its block in the trace while the memory has one; 0 while it
-    /// has none. In the first pass over the accesses (`look`), the table instead holds 1 + the last operator so far
-    /// that uses the memory; 0 if there is none.
+    /// By tensor's storage: 1 + the number of its block in the trace; 0 while it has none. In the first pass over the
+    /// accesses (`look`), the table instead holds 1 + the last operator so far that uses the storage; 0 if there is
+    /// none.
     block: Table<'a, u32>,
-    /// By memory (a tensor's storage): what the operator whose rows are being made does with it, as a sum of flags:
-    /// [`TOUCHES`] if the operator uses the memory at all, [`READS`] and [`WRITES`] for the rows that are still to be
-    /// made.
+    /// By tensor's storage: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if
+    /// the operator uses the storage at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
     does: Table<'a, u32>,
 }
 
-/// Flag: the memory (a tensor's storage) is kept. It stays where it is, is no part of the plan, and its value may pass
-/// from one iteration to the next.
+/// Flag: the tensor's storage is kept. It stays where it is, is no part of the plan, and its value may pass from one
+/// iteration to the next.
 const KEPT: u32 = 1;
-/// Flag: the memory (a tensor's storage) is scratch. It holds no value from one operator to the next.
+/// Flag: the tensor's storage is scratch. It holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// Flag: the memory (a tensor's storage) is kept (no part of the plan), and an operator writes it after an earlier
-/// operator has read it.
+/// Flag: the tensor's storage is kept out of the plan, and an operator writes it after an earlier operator has read it.
 const CHANGES: u32 = 4;
-/// Flag: the memory (a tensor's storage) has 0 bytes, and the caller does not say that it is kept. It counts as
-/// [`KEPT`], but a write to it changes nothing.
+/// Flag: the tensor's storage has 0 bytes, and the caller does not say that it is kept. It counts as [`KEPT`], but a
+/// write to it changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
@@ -88,7 +86,7 @@ const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
 /// Makes the trace of one pass through the network. Writes its rows to `rows`; to `known`, for each operator, whether
-/// it may be recomputed; and to `owners`, for each block of the trace, the number of its memory (a tensor's storage).
+/// it may be recomputed; and to `owners`, for each block of the trace, the number of its tensor's storage.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -206,10 +204,10 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. For each memory (a tensor's storage) it finds whether the memory is kept (no
-    /// part of the plan), scratch, written after a read, or of 0 bytes. It also finds the last operator that uses the
-    /// memory or, if the memory is kept, the last that writes it. Returns an error for an access that names no memory
-    /// or operator, or that is out of order.
+    /// The first pass over the accesses. For each tensor's storage it finds whether it is kept out of the plan,
+    /// scratch, written after a read, or of 0 bytes. It also finds the last operator that uses the storage or, if it is
+    /// kept, the last that writes it. Returns an error for an access that names no storage or operator, or that is out
+    /// of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -229,7 +227,7 @@ impl Memories<'_> {
                 return refuse(AccessFault::OutOfOrder);
             }
             op = a.op;
-            // In this pass `block` holds 1 + the last operator so far that uses the memory.
+            // In this pass `block` holds 1 + the last operator so far that uses the storage.
             if a.how == Use::Read && self.block[a.memory] == 0 {
                 self.what[a.memory] |= KEPT;
             }
@@ -254,15 +252,15 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator whose accesses are `accesses` writes a kept memory (a tensor's storage that is no part of
-    /// the plan). If so, the operator must not be recomputed, since it might update the memory twice.
+    /// Whether an operator whose accesses are `accesses` writes a tensor's storage that is kept out of the plan. If so,
+    /// the operator must not be recomputed, since it might update the storage twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Sets in the table `does`, for each memory (a tensor's storage) that one operator uses, whether the operator
-    /// reads or writes it. `accesses` are all accesses of the operator. Memories that have no block in the trace,
-    /// because they are kept (no part of the plan), are left out.
+    /// Sets in the table `does`, for each tensor's storage that one operator uses, whether the operator reads or writes
+    /// it. `accesses` are all accesses of the operator. Storages that have no block in the trace, because they are no
+    /// part of the plan, are left out.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

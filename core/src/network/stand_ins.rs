@@ -10,14 +10,14 @@ use crate::verify::schedule::VerifiedSchedule;
 use crate::verify::{self, VerifiedPlan};
 use crate::{Constraints, Error, Workspace, WorkspaceLen, sort};
 
-/// Length of the workspace of [`move_up`], for a trace of this many blocks, and a plan of this many residencies (live
-/// ranges of blocks in the arena).
+/// Length of the workspace of [`move_up`], for a trace of this many blocks, and a plan of this many live ranges of
+/// blocks in the arena.
 pub(super) const fn workspace(blocks: usize, residencies: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks + residencies, indices: 0 }.and(verify::workspace(residencies))
 }
 
-/// How many bytes the stand-ins of a trace take together, if each has `alignment` bytes. `memories` has the memory of
-/// each block, [`NONE`] for a stand-in.
+/// How many bytes the stand-ins of a trace take together, if each has `alignment` bytes. `memories` has the number of
+/// the tensor's storage of each block, [`NONE`] for a stand-in.
 pub(super) fn bytes(memories: &[u32], alignment: u64) -> u64 {
     memories.iter().filter(|&&memory| memory == NONE).fold(0, |sum: u64, _| sum.saturating_add(alignment))
 }

@@ -22,30 +22,30 @@ pub struct Step {
 /// What a framework has to do in one step of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The memory (a tensor's storage) lies at this offset of the arena from now on. Its content is undefined until it
-    /// is written or copied in.
+    /// The tensor's storage lies at this offset of the arena from now on. Its content is undefined until it is written
+    /// or copied in.
     Bind {
-        /// The number of the memory (a tensor's storage) that lies at the offset.
+        /// The number of the tensor's storage that lies at the offset.
         memory: u32,
-        /// The offset of the memory (a tensor's storage) in the arena, in bytes.
+        /// The offset of the storage in the arena, in bytes.
         offset: u64,
     },
-    /// An operator that has run before runs again, to recompute its outputs. It uses the memories (storages of tensors)
-    /// at the offsets to which they are bound now.
+    /// An operator that has run before runs again, to recompute its outputs. It uses its tensors at the offsets to
+    /// which they are bound now.
     Run {
         /// The number of the operator that runs again.
         op: u32,
     },
-    /// The memory (a tensor's storage) is copied to the host.
+    /// The tensor's storage is copied to the host.
     CopyOut {
-        /// The number of the memory (a tensor's storage) that is copied to the host.
+        /// The number of the tensor's storage that is copied to the host.
         memory: u32,
         /// The offset at which the copy lies in the buffer on the host, in bytes.
         host_offset: u64,
     },
-    /// The memory (a tensor's storage) is copied from the host, to the offset to which it is bound now.
+    /// The tensor's storage is copied from the host, to the offset to which it is bound now.
     CopyIn {
-        /// The number of the memory (a tensor's storage) that is copied from the host.
+        /// The number of the tensor's storage that is copied from the host.
         memory: u32,
         /// The offset at which the copy lies in the buffer on the host, in bytes.
         host_offset: u64,
@@ -64,9 +64,9 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 }
 
 /// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `offsets` has
-/// the offset of each residency (live range of a block) in bytes. `memories` has, for each block of the trace, the
-/// number of its memory (a tensor's storage); [`NONE`] for a block that stands for a kept memory. Each block that is
-/// copied gets a place of its own on the host.
+/// the offset of each live range of a block, in bytes. `memories` has, for each block of the trace, the number of its
+/// tensor's storage; [`NONE`] for a block that stands for a kept one. Each block that is copied gets a place of its own
+/// on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     offsets: &[u64],

@@ -89,7 +89,7 @@ impl Pass {
     }
 
     /// Runs two iterations: by the steps of a plan, or, if `steps` is `None`, with memory of its own for each tensor.
-    /// Returns what each operator reads, and what the kept memories (storages of tensors) hold after each iteration.
+    /// Returns what each operator reads, and what the kept storages hold after each iteration.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -152,8 +152,7 @@ impl Pass {
     }
 }
 
-/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept memories
-/// (storages of tensors).
+/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept storages.
 fn training(random: &mut Random) -> Pass {
     let mut pass = Pass::default();
     let layers = 3 + random.below(8) as usize;
@@ -339,7 +338,7 @@ fn of_scratch_nothing_outlives_an_operator() {
 }
 
 /// A chain of operators. Operator 1 makes an activation that operator 5 reads, and that could be recomputed for it.
-/// Operator 1 uses the kept memory (a tensor's storage) as `by_itself` says, operator 4 as `later` says.
+/// Operator 1 uses the kept storage as `by_itself` says, operator 4 as `later` says.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();
     let kept = pass.memory(64, true, false);

@@ -74,8 +74,8 @@ enum Iterations {
 pub struct Statistics {
     /// How many requests were answered from a plan.
     pub hits: u64,
-    /// How many requests came while a plan was followed and were not answered from it. They went to the pool, which
-    /// allocates without a plan.
+    /// How many requests came while a plan was followed and were not answered from it. They were served without the
+    /// plan.
     pub misses: u64,
     /// How many plans were followed so far, whether made by the allocator or adopted from elsewhere.
     pub plans: u64,
@@ -125,12 +125,12 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) replay: Replay<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
-    /// The address of the arena (the memory in which the plan's blocks lie); 0 without a plan.
+    /// The address of the plan's arena; 0 without a plan.
     pub(super) arena: u64,
-    /// The bytes of the arena (the memory in which the plan's blocks lie); 0 without a plan.
+    /// The bytes of the plan's arena; 0 without a plan.
     pub(super) arena_len: u64,
-    /// Requests of 1 to this many bytes may have a place in the arena (the memory of the plan), and are answered on the
-    /// fast path of [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
+    /// Requests of 1 to this many bytes may have a place in the plan's arena, and are answered on the fast path of
+    /// [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
     /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
@@ -267,8 +267,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
-    /// iteration had more events (mallocs and frees) than the [`Config`] allows: the old plan then stays.
-    /// [`Error::OutOfMemory`] if no run of free bytes is large enough for the new plan.
+    /// iteration had more mallocs and frees than the [`Config`] allows: the old plan then stays. [`Error::OutOfMemory`]
+    /// if no run of free bytes is large enough for the new plan.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if self.iterations != Iterations::Within {
             return Ok(());
@@ -295,9 +295,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// [forgets](Self::forget) the plan that it has.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events (mallocs
-    /// and frees): the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for the
-    /// plan: the allocator then goes on without a plan.
+    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have mallocs and
+    /// frees: the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for the plan: the
+    /// allocator then goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (blocks, got) = (plan.blocks().len(), self.config.events);
@@ -337,7 +337,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// The addresses of the arena, the memory in which the blocks of the plan lie; empty without a plan. A block at any
-    /// other address belongs to the pool, which allocates without a plan, also if an earlier plan placed the block.
+    /// other address belongs to the pool, also if an earlier plan placed it.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
@@ -382,8 +382,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.replay.malloc(size, tag)
     }
 
-    /// Serves a request that can have no place in the arena (the memory of the plan): there is no plan, the request is
-    /// not part of an iteration, it is larger than the arena, or it has 0 bytes, which is an error.
+    /// Serves a request that can have no place in the plan's arena: there is no plan, the request is not part of an
+    /// iteration, it is larger than the arena, or it has 0 bytes, which is an error.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
@@ -399,8 +399,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request that the plan does not answer, from the pool (which allocates without a plan). Gives up the
-    /// plan first, if the requests differ too much from it.
+    /// Serves a request that the plan does not answer, from the pool. Gives up the plan first, if the requests differ
+    /// too much from it.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
@@ -414,7 +414,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool, which allocates without a plan.
+    /// Serves a request from the pool, without the plan.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -458,9 +458,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Makes a plan of the newest `len` recorded events (mallocs and frees), which are one iteration, and follows the
-    /// plan. Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest
-    /// `cut` events are taken as the beginning of the iteration that is running now.
+    /// Makes a plan of the newest `len` recorded mallocs and frees, which are one iteration, and follows the plan.
+    /// Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest `cut`
+    /// events are taken as the beginning of the iteration that is running now.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -473,7 +473,7 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     /// Finds an offset for each of the first `planned` blocks of `self.blocks`, and follows the plan that results. The
     /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it: they get no offset.
-    /// The running iteration began `cut` events (mallocs and frees) ago.
+    /// The running iteration began `cut` mallocs and frees ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -503,8 +503,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Gives up the plan, and returns its arena (the memory that it divides up) to the pool, which allocates without a
-    /// plan. The live blocks of the arena stay at their addresses, as blocks of the pool.
+    /// Gives up the plan, and returns its arena to the pool, which allocates without a plan. The live blocks of the
+    /// arena stay at their addresses, as blocks of the pool.
     pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;

@@ -19,8 +19,8 @@ pub struct Config {
     pub events: usize,
     /// The most blocks outside the plan that may be alive at once.
     pub live: usize,
-    /// The solver (placement method) that makes the plans. The memory that it needs grows linearly with `events`,
-    /// except for solvers that search.
+    /// The solver that makes the plans. The memory that it needs grows linearly with `events`, except for solvers that
+    /// search.
     pub solver: Solver,
     /// The options of the solver: its seed and its effort. The constraints in these options are not used.
     pub options: Options,

@@ -48,7 +48,7 @@ pub enum Answer {
     Missed,
 }
 
-/// The most overdue blocks (live, though the plan has freed them) that the replay lists. If there are more at once, no
+/// The most overdue blocks, live though the plan has freed them, that the replay lists. If there are more at once, no
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
@@ -88,8 +88,8 @@ pub struct Replay<'a> {
     /// Whether a request after the plan's last one is the first of the next iteration. It is so where the caller does
     /// not mark iterations; otherwise the plan does not have the request.
     endless: bool,
-    /// The indices, in the hash table `slots`, of the overdue blocks (live, though the plan has freed them). The first
-    /// `overdue_count` entries are in use.
+    /// The indices, in the hash table `slots`, of the overdue blocks, which live though the plan has freed them. The
+    /// first `overdue_count` entries are in use.
     overdue: [u32; OVERDUE as usize],
     /// How many blocks are overdue: live, though the plan has freed them. If more than [`OVERDUE`], the list `overdue`
     /// is not complete, and no request is placed.
@@ -138,8 +138,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay (it answers requests from a plan) that has no plan yet. `blocks` bounds the plans that it can be given:
-    /// the most blocks that an iteration may request in a plan, blocks without a place in the arena included.
+    /// A replay that has no plan yet. `blocks` bounds the plans that it can be given: the most blocks that an iteration
+    /// may request in a plan, blocks without a place in the arena included.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
@@ -413,8 +413,8 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock of the plan (how many of its frees should have come by now) on to `frees`. Blocks that are still
-    /// live though the plan has freed them by then become overdue.
+    /// Moves the clock of the plan on to `frees`, the number of its frees that should have come by now. Blocks that are
+    /// still live though the plan has freed them by then become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -426,8 +426,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether more blocks were overdue (live, though the plan has freed them) at once than the list of them holds.
-    /// Then it is not known which blocks are overdue.
+    /// Whether there were more live blocks at once that the plan has freed than the list of them holds. Then it is not
+    /// known which these blocks are.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -459,8 +459,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether the `size` bytes from `offset` on are free of overdue blocks (live, though the plan has freed them).
-    /// False if there are more overdue blocks than the list holds.
+    /// Whether the `size` bytes from `offset` on are free of blocks that live though the plan has freed them. False if
+    /// there are more such blocks than the list holds.
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);

@@ -30,17 +30,17 @@ use crate::{Error, Workspace, WorkspaceLen};
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// For each node, which is a block or a hole (a run of free bytes): its address and its size in bytes. No node has
-    /// the number 0, which stands for "none".
+    /// For each node, a block or a run of free bytes: its address and its size in bytes. No node has the number 0,
+    /// which stands for "none".
     nodes: Table<'a, [u64; 2]>,
-    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. The numbers of nodes that no
-    /// longer exist form a list, and each has here the next number in the list, or 0 if it is the last. The list begins
-    /// at `unused`.
+    /// For each node: the number that the caller gave with a block, or [`HOLE`]. The numbers of nodes that no longer
+    /// exist form a list, and each has here the next number in the list, or 0 if it is the last. The list begins at
+    /// `unused`.
     tags: Table<'a, u32>,
-    /// All nodes (blocks, and holes: runs of free bytes), in the order of their addresses.
+    /// All blocks and runs of free bytes, in the order of their addresses.
     by_address: Treap<'a>,
-    /// The nodes that are holes (runs of free bytes), in the order of their sizes; holes of equal size are in the order
-    /// of their addresses.
+    /// The nodes that are runs of free bytes, in the order of their sizes; those of equal size are in the order of
+    /// their addresses.
     holes: Treap<'a>,
     /// The first number in the list of node numbers that were used and can be used again; 0 if the list is empty. A
     /// node is a block or a run of free bytes.
@@ -49,14 +49,14 @@ pub struct Pool<'a> {
     fresh: u32,
     /// How many node numbers are unused. Each new block or run of free bytes needs one.
     unused_count: u32,
-    /// How many of the unused node numbers are kept back for [`dissolve`](Self::dissolve), which frees the arena (the
-    /// memory of a plan) and makes blocks of its parts that are still in use. Each of these blocks, and each run of
-    /// free bytes beside one, needs a number.
+    /// How many of the unused node numbers are kept back for [`dissolve`](Self::dissolve), which frees a plan's arena
+    /// and makes blocks of its parts that are still in use. Each of these blocks, and each run of free bytes beside
+    /// one, needs a number.
     promised: u32,
     /// How many blocks are live.
     count: u32,
-    /// The most blocks that may be live at once; `u32::MAX` if only the number of nodes (blocks and runs of free bytes)
-    /// limits them.
+    /// The most blocks that may be live at once; `u32::MAX` if only the number of blocks and runs of free bytes limits
+    /// them.
     most: u32,
     /// The bytes of all live blocks.
     live: u64,
@@ -67,11 +67,11 @@ pub struct Pool<'a> {
     footprint: u64,
 }
 
-/// The tag of a node that is a hole (a run of free bytes); no block has this tag.
+/// The tag of a node that is a run of free bytes; no block has this tag.
 const HOLE: u32 = u32::MAX;
 
-/// How many nodes (blocks and holes: runs of free bytes) there are at most if `live` blocks are live: the blocks
-/// themselves, one hole below each block, and in each range of addresses one hole above all blocks.
+/// The most blocks and runs of free bytes if `live` blocks are live: the blocks themselves, one free run below each,
+/// and in each range of addresses one above all blocks.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -119,8 +119,8 @@ impl<'a> Pool<'a> {
     }
 
     /// A pool that has no addresses yet; up to `ranges` ranges of them can be added. The pool has memory for `live`
-    /// blocks and the holes (runs of free bytes) between them; where there are fewer holes, it can hold more blocks.
-    /// `Err` if `alignment` is no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
+    /// blocks and the runs of free bytes between them; where there are fewer runs, it can hold more blocks. `Err` if
+    /// `alignment` is no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -244,8 +244,8 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Resets the peak (the most bytes that were live at once) and the footprint (the bytes up to the highest end of a
-    /// block) to the values that they have for the blocks that are live now.
+    /// Resets the peak, the most bytes that were live at once, and the footprint, the bytes up to the highest end of a
+    /// block, to the values that they have for the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -302,16 +302,16 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
-    /// at a time. Returns its address and its length in bytes. Keeps back the nodes (entries for blocks and runs of
-    /// free bytes) that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena are live then.
-    /// `Err` where [`malloc`](Self::malloc) fails.
+    /// at a time. Returns its address and its length in bytes. Keeps back the entries for blocks and runs of free bytes
+    /// that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena are live then. `Err` where
+    /// [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the arena of a plan (the block that begins at `begin`), and makes a block of each part of it that stays in
+    /// Frees the arena of a plan, the block that begins at `begin`, and makes a block of each part of it that stays in
     /// use. A part is given as its offset from `begin`, its size in bytes and its tag, a number to be kept with the
     /// block. O(log n) for each part. `Err` if no live block begins there, a part does not lie in free memory, or there
     /// are as many blocks as the pool can hold.
@@ -369,9 +369,9 @@ impl<'a> Pool<'a> {
         self.footprint
     }
 
-    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node` (a run of free bytes). What is left
-    /// of this hole, below and above the block, becomes holes of its own. `tag` is a number that is kept with the
-    /// block. Returns `address`; `Err` if there are as many blocks as the pool can hold.
+    /// Makes a block of the `size` bytes at `address`, which lie in the run of free bytes `node`. What is left of this
+    /// run, below and above the block, becomes runs of their own. `tag` is a number that is kept with the block.
+    /// Returns `address`; `Err` if there are as many blocks as the pool can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
@@ -408,8 +408,8 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Adds a new hole (a run of free bytes) to both search trees: that of all blocks and holes by address, and that of
-    /// the holes by size.
+    /// Adds a new run of free bytes to both search trees: that of all blocks and free runs by address, and that of the
+    /// free runs by size.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));

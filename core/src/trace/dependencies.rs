@@ -1,10 +1,10 @@
 //! Which operators of a graph have to run before which others, and an order in which they can.
 //!
 //! An operator runs after the operators whose results it reads. A tensor that is not persistent is produced by the one
-//! operator that writes it without reading it, if there is one. This operator comes before all others that access (read
-//! or write) the tensor, wherever it is listed. An operator that reads and writes the same tensor, as an optimizer
-//! does, updates the tensor; so does every operator that writes a persistent tensor. An update comes after every access
-//! of the tensor that is listed before it, and before every access that is listed after it.
+//! operator that writes it without reading it, if there is one. This operator comes before all others that read or
+//! write the tensor, wherever it is listed. An operator that reads and writes the same tensor, as an optimizer does,
+//! updates the tensor; so does every operator that writes a persistent tensor. An update comes after every access of
+//! the tensor that is listed before it, and before every access that is listed after it.
 //!
 //! 1. The accesses of each tensor are gathered, in the order in which the graph lists the operators.
 //! 2. Tensor by tensor, pairs of operators are found of which the second waits for the first. An access waits for the
@@ -31,8 +31,7 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// Which nodes (operators) of a graph have to wait for which others, and the nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// For each tensor: the index at which its accesses (reads and writes) begin in `accesses`, a list sorted by
-    /// tensor.
+    /// For each tensor: the index at which its reads and writes begin in `accesses`, a list sorted by tensor.
     first: Table<'a, u32>,
     /// For each tensor: how many nodes (operators) read or write it, which is how many entries the tensor has in
     /// `accesses`.

@@ -170,9 +170,9 @@ struct Writer<'a, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows of a trace that come before the rows of the first operator. First the persistent tensors
-    /// (weights and their state) are allocated: only a block that is allocated before the first access counts as
-    /// holding its value from the iteration before. Then the inputs of the iteration are allocated and written.
+    /// Writes the rows of a trace that come before the rows of the first operator. First the persistent tensors, such
+    /// as weights, are allocated: only a block that is allocated before the first access counts as holding its value
+    /// from the iteration before. Then the inputs of the iteration are allocated and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);
@@ -194,7 +194,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Writes the rows of one operator (the node `node` of the graph) to the trace: its mallocs, reads, writes and
+    /// Writes the rows of one operator, the node `node` of the graph, to the trace: its mallocs, reads, writes and
     /// frees. `workspace` is the number of the block for the memory that the operator needs only while it runs.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));

@@ -33,8 +33,8 @@ pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks, indices: 2 * blocks }
 }
 
-/// How many residencies (live ranges of blocks) a trace has: as many as mallocs. The outputs of [`lifetimes`] must have
-/// at least this length.
+/// How many live ranges of blocks a trace has: as many as mallocs. The outputs of [`lifetimes`] must have at least this
+/// length.
 #[must_use]
 pub fn residencies(rows: &[Row]) -> usize {
     rows.iter().filter(|r| r.event == Event::Malloc).count()
@@ -126,9 +126,9 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row of a trace, with four values: the index of the row; the row; the number of its residency
-/// (the live range of the row's block at this row); and which of the block's live ranges this is, counted from 0.
-/// Returns an error for a row that cannot follow the rows before it.
+/// Calls `each` for each row of a trace, with four values: the index of the row; the row; the number of its block's
+/// live range at this row; and which of the block's live ranges this is, counted from 0. Returns an error for a row
+/// that cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -189,7 +189,7 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Merges residencies (live ranges of blocks) that share memory because an operator writes its output over an input:
+/// Merges residencies, live ranges of blocks, that share memory because an operator writes its output over an input:
 /// both become one block for placement. The rows of such an operator show it: between two of its accesses, the free of
 /// one block is directly followed by the malloc of another of the same size. Before the call, `blocks` holds the
 /// residencies that [`lifetimes`] wrote for these rows. After it, the merged blocks are the first elements of `blocks`,
@@ -269,9 +269,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency (live range of a block) the offset of its merged block. `part_of` is what [`merge`] wrote: for
-/// each residency, the index of its merged block. Before the call `offsets` begins with the offsets of the merged
-/// blocks; afterwards it holds the offset of each residency.
+/// Gives each live range of a block the offset of its merged block. `part_of` is what [`merge`] wrote: for each live
+/// range, the index of its merged block. Before the call `offsets` begins with the offsets of the merged blocks;
+/// afterwards it holds the offset of each live range.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

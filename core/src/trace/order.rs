@@ -135,13 +135,13 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load (the most bytes alive at once), and writes
-/// their numbers to `order`. The returned max load is that of the trace that [`rows`](super::graph::rows) writes for a
-/// graph that lists its operators in this order, if no operator works in place.
+/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. The
+/// returned max load is that of the trace that [`rows`](super::graph::rows) writes for a graph that lists its operators
+/// in this order, if no operator works in place.
 ///
-/// `operators` says, by operator number, which operators may work in place (see [`Operator`]). Such an operator takes
-/// no memory for its first output if its first input has the same size and is read for the last time. Operators beyond
-/// the end of the slice do not work in place.
+/// `operators` says, by operator number, which operators may work in place. Such an operator takes no memory for its
+/// first output if its first input has the same size and is read for the last time. Operators beyond the end of the
+/// slice do not work in place.
 ///
 /// # Errors
 /// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`];
@@ -256,9 +256,9 @@ fn least_load_by(
     Ok(search(&mut model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
-/// of a flow network gives, for each operator, the fewest bytes that can be alive while it runs; the highest of these
-/// figures is the bound. The operators during which the most bytes are alive in `order` are looked at first.
+/// A lower bound on the max load, in bytes, of all orders of the operators. A minimum cut of a flow network gives, for
+/// each operator, the fewest bytes that can be alive while it runs; the highest of these figures is the bound. The
+/// operators during which the most bytes are alive in `order` are looked at first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);

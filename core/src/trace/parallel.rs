@@ -2,10 +2,10 @@
 //!
 //! Problem: lifetimes taken from one order of the operators let two blocks share memory, though in another valid order
 //! both are in use at the same time. Block B may take the memory of block A only if every operator that uses A is an
-//! ancestor of the operator that begins B (allocates it). An operator's ancestors are those that it waits for, directly
-//! or by way of others. Then A is no longer used when B begins, in every order that the dependencies allow (`MXNet`,
-//! "Memory consumption", on parallel operations). `MXNet` uses colours of paths in place of ancestors; here the
-//! ancestors are exact.
+//! ancestor of the operator that begins B, by allocating it. An operator's ancestors are those that it waits for,
+//! directly or by way of others. Then A is no longer used when B begins, in every order that the dependencies allow
+//! (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in place of ancestors; here
+//! the ancestors are exact.
 //!
 //! Placement takes lifetimes as intervals of steps, and lets any two blocks share memory whose intervals do not
 //! overlap. A step here is an operator's index in one topological order. So lifetimes are extended until any two blocks
@@ -15,9 +15,9 @@
 //! enough. If only beginnings are moved, each block has a latest beginning that is enough:
 //!
 //! 1. For each operator v, two operators are found. One is the last in the order that begins a block and is no
-//!    descendant of v (does not wait for v): a block that v is the last to use must live until then. The other is the
-//!    first in the order that uses a block and is no ancestor of v: a block that v begins must be there by then. Both
-//!    are found with bit sets, for 64 operators of the order at a time.
+//!    descendant of v, so does not wait for it: a block that v is the last to use must live until then. The other is
+//!    the first in the order that uses a block and is no ancestor of v: a block that v begins must be there by then.
+//!    Both are found with bit sets, for 64 operators of the order at a time.
 //! 2. The order is cut into regions, so that no lifetime is extended out of its region: everything before a region is
 //!    an ancestor of every operator that begins a block in the region or after it. In each region, either ends or
 //!    beginnings are extended, whichever gives the lower max load in the region; ends if both give the same.
@@ -202,25 +202,24 @@ enum Extend {
     Chosen,
 }
 
-/// For each operator, its place (its index in the topological order). For each place, how far a lifetime that ends or
+/// For each operator, its place: its index in the topological order. For each place, how far a lifetime that ends or
 /// begins at this place is extended, because other operators may run at the same time.
 struct Orders<'a> {
     /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): 1 + the place of the next operator on the same
-    /// stream; 0 if there is none.
+    /// For each place in the topological order: 1 + the place of the next operator on the same stream; 0 if there is
+    /// none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place p (the index of an operator v in the topological order): the end of a
-    /// block that v is the last to use. An operator that begins a block, and does not wait for v, might run before this
-    /// last use. The end is 1 + the place of the last such operator; at least 1 + p.
+    /// How far ends are extended. For each place p in the topological order, that of an operator v: the end of a block
+    /// that v is the last to use. An operator that begins a block, and does not wait for v, might run before this last
+    /// use. The end is 1 + the place of the last such operator; at least 1 + p.
     late: Table<'a, u32>,
-    /// How far beginnings are extended. For each place p (the index of an operator v in the topological order): the
-    /// beginning of a block that v allocates. An operator that uses a block, and for which v does not wait, might run
-    /// after v has allocated the block. The beginning is the place of the first such operator; at most p.
+    /// How far beginnings are extended. For each place p in the topological order, that of an operator v: the beginning
+    /// of a block that v allocates. An operator that uses a block, and for which v does not wait, might run after v has
+    /// allocated the block. The beginning is the place of the first such operator; at most p.
     early: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): 1 if the lifetimes there are extended at their
-    /// ends, 0 if at their beginnings. The value is the same within a region, a part of the order out of which no
-    /// lifetime is extended.
+    /// For each place in the topological order: 1 if the lifetimes there are extended at their ends, 0 if at their
+    /// beginnings. The value is the same within a region, a part of the order out of which no lifetime is extended.
     ends: Table<'a, u32>,
     /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
@@ -275,11 +274,11 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place p (the index of an operator v in the topological order), the end of a block that v
-    /// is the last to use. An operator that begins a block, and does not wait for v, might run before this last use.
-    /// The end is 1 + the place of the last such operator; at least 1 + p. `begins` marks the places at which blocks
-    /// begin. The operators that wait for v, its descendants, are found with bit sets, 64 places at a time, from the
-    /// end of the order.
+    /// Fills `late`: for each place p in the topological order, that of an operator v, the end of a block that v is the
+    /// last to use. An operator that begins a block, and does not wait for v, might run before this last use. The end
+    /// is 1 + the place of the last such operator; at least 1 + p. `begins` marks the places at which blocks begin. The
+    /// operators that wait for v, its descendants, are found with bit sets, 64 places at a time, from the end of the
+    /// order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -306,11 +305,11 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place p (the index of an operator v in the topological order), the beginning of a block
-    /// that v allocates. An operator that uses a block, and for which v does not wait, might run after this allocation.
-    /// The beginning is the place of the first such operator; at most p. `uses` marks the places at which blocks are
-    /// used. The operators that v waits for, its ancestors, are found with bit sets, 64 places at a time, from the
-    /// beginning of the order.
+    /// Fills `early`: for each place p in the topological order, that of an operator v, the beginning of a block that v
+    /// allocates. An operator that uses a block, and for which v does not wait, might run after this allocation. The
+    /// beginning is the place of the first such operator; at most p. `uses` marks the places at which blocks are used.
+    /// The operators that v waits for, its ancestors, are found with bit sets, 64 places at a time, from the beginning
+    /// of the order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -336,8 +335,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// The places (indices in the topological order) of the operators that wait directly for the operator `node` at
-    /// `place`: those that depend on it, and the next one on its stream.
+    /// The places in the topological order of the operators that wait directly for the operator `node` at `place`:
+    /// those that depend on it, and the next one on its stream.
     fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
         let on_stream = self.next[place].checked_sub(1);
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
@@ -345,8 +344,8 @@ impl<'a> Orders<'a> {
 
     /// Decides for each region whether the ends or the beginnings of lifetimes are extended there: whichever gives the
     /// lower max load in the region. A region is a part of the topological order out of which no lifetime is extended.
-    /// `ends` gives the bytes alive at each place (index in the order) if only ends are extended, `beginnings` those if
-    /// only beginnings are.
+    /// `ends` gives the bytes alive at each place in the order if only ends are extended, `beginnings` those if only
+    /// beginnings are.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -416,8 +415,8 @@ impl Writer<'_> {
     }
 }
 
-/// A word with a bit for each of the places (indices in the topological order) `low..high`, 64 at most: 1 where `marks`
-/// is not 0. The lowest bit is for the place `low`.
+/// A word with a bit for each of the places `low..high` in the topological order, 64 at most: 1 where `marks` is not 0.
+/// The lowest bit is for the place `low`.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }

@@ -2,8 +2,8 @@
 //!
 //! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
 //! period? Two iterations are the same if their events are equal in kind, in size and in distance: how many events ago
-//! the previous event of the same block was. The distance says which block is meant without naming it (blocks have
-//! other addresses in every iteration).
+//! the previous event of the same block was. The distance says which block is meant without naming it: blocks have
+//! other addresses in every iteration.
 //!
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
@@ -51,10 +51,10 @@ const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 /// [`BASE`] to the power of [`SPAN`]: the factor that takes the oldest event out of the rolling hash.
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
-/// The odd number by which a fingerprint (rolling hash) is multiplied before the middle bits of the product choose its
-/// bucket in the hash table. The middle bits depend on all bits of the events; the low bits of the fingerprint itself
-/// depend on few. If those chose the bucket, all fingerprints of a period could share their buckets with others, and be
-/// overwritten before they come again. The period would then never be found.
+/// The odd number by which a fingerprint, a rolling hash, is multiplied before the middle bits of the product choose
+/// its bucket in the hash table. The middle bits depend on all bits of the events; the low bits of the fingerprint
+/// itself depend on few. If those chose the bucket, all fingerprints of a period could share their buckets with others,
+/// and be overwritten before they come again. The period would then never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
@@ -67,11 +67,11 @@ pub struct Detector<'a> {
     /// same word, how many events ago the previous event of its block was; the bytes of all blocks that are live right
     /// after it; and the sum of the hash [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
-    /// The hash table, by bucket: the position in the stream of the latest event at which the fingerprint (hash of the
-    /// latest events) fell into this bucket; 0 if there was none.
+    /// The hash table, by bucket: the position in the stream of the latest event at which the hash of the latest events
+    /// fell into this bucket; 0 if there was none.
     seen: Table<'a, u32>,
-    /// A bit for each page of buckets of the hash table (see [`PAGE`]): 1 if the page has been cleared, which is done
-    /// when it is first used.
+    /// A bit for each page of buckets of the hash table: 1 if the page has been cleared, which is done when it is first
+    /// used.
     cleared: Table<'a, u32>,
     /// The index of the newest event in the ring buffer.
     head: u32,
@@ -140,7 +140,7 @@ const fn buckets(longest: usize) -> usize {
 /// used, so that a detector costs nothing to make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// How many `u32`s hold one bit for each page (1,024 buckets) of the hash table. `longest` is how many events the
+/// How many `u32`s hold one bit for each page of 1,024 buckets of the hash table. `longest` is how many events the
 /// longest period may have.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
@@ -302,9 +302,8 @@ impl<'a> Detector<'a> {
         bytes == bytes_before && word == word_before
     }
 
-    /// Verifies the candidate for the period (the number of events after which the stream repeats). Compares the newest
-    /// event, and a few older ones, each with the event one such period before it. If the newest one differs, the
-    /// candidate is dropped.
+    /// Verifies the candidate for the period after which the stream repeats. Compares the newest event, and a few older
+    /// ones, each with the event one such period before it. If the newest one differs, the candidate is dropped.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -361,8 +360,8 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// The position in the stream of the latest event at which the fingerprint (hash of the latest events) fell into
-    /// this bucket; 0 if there was none. Clears the bucket's page first if it was never used.
+    /// The position in the stream of the latest event at which the hash of the latest events fell into this bucket; 0
+    /// if there was none. Clears the bucket's page first if it was never used.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);

@@ -59,7 +59,7 @@ impl<B> Recorder<B> {
 }
 
 impl<const N: usize> Recorder<[Row; N]> {
-    /// An empty recorder with memory of its own for N rows (events of the trace); it may live in a `static`.
+    /// An empty recorder with memory of its own for N rows of the trace; it may live in a `static`.
     #[must_use]
     pub const fn fixed() -> Self {
         let row = Row { time_ns: 0, bytes: 0, block: 0, op: Op::None, event: Event::Malloc };

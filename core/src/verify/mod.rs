@@ -7,9 +7,9 @@
 //! offsets are aligned, and that a block for which the caller prescribes an offset (a pin) lies there.
 //!
 //! Method: sort the blocks by offset, by first step and by end. Go through the steps in order, and keep the set of live
-//! blocks, ordered by offset (a bit set over their ranks in that order). As long as no two live blocks share an
-//! address, they lie one above the other. So a block that begins has to be compared only with its two neighbours in the
-//! set, and not every pair of E has to be looked at.
+//! blocks, ordered by offset: a bit set over their ranks in that order. As long as no two live blocks share an address,
+//! they lie one above the other. So a block that begins has to be compared only with its two neighbours in the set, and
+//! not every pair of E has to be looked at.
 //!
 //! Cost: O(n log n) time whatever the size of E, linear workspace. The module uses no code of the planners.
 
@@ -121,9 +121,9 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks one block of a plan alone: that its end fits in 64 bits and is within the arena (at most the capacity), that
-/// its offset is aligned, and that it lies at the offset that the caller prescribes, if any (its pin). Returns the end
-/// of the block, in bytes.
+/// Checks one block of a plan alone: that its end fits in 64 bits and is at most the capacity of the arena, that its
+/// offset is aligned, and that it lies at its pin, the offset that the caller prescribes, if any. Returns the end of
+/// the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -195,15 +195,14 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks (the places of blocks in the order of their offsets), in which the nearest member below or above a
-/// given rank is found fast. The set is a bit set. A second, smaller bit set marks which words of the first are not 0,
-/// a third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
+/// A set of ranks, places of blocks in the order of their offsets, in which the nearest member below or above a given
+/// rank is found fast. The set is a bit set. A second, smaller bit set marks which words of the first are not 0, a
+/// third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins; 0 for levels that
-    /// are not used (from `height` on). The lowest level has a bit for each rank (a block's place in the order of
-    /// offsets), each higher level a bit for each word of the level below. 6 levels are enough for all ranks of 32
-    /// bits.
+    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins; 0 from `height`
+    /// on. The lowest level has a bit for each rank, each higher level a bit for each word of the level below. 6 levels
+    /// are enough for all ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }

@@ -68,7 +68,7 @@ impl<'a> VerifiedSchedule<'a> {
         self.names
     }
 
-    /// The plan: the offset of every residency (live range of a block on the device), in bytes.
+    /// The plan: the offset of every live range of a block on the device, in bytes.
     #[must_use]
     pub const fn plan(&self) -> &VerifiedPlan<'a> {
         &self.plan
@@ -82,7 +82,7 @@ impl<'a> VerifiedSchedule<'a> {
 }
 
 /// Memory that the caller lends for the results of [`schedule`]: one timing for each row of the rewritten trace; for
-/// each malloc in it, one block to place, and one name (which live range of which block of the trace).
+/// each malloc in it, one block to place, and one name: which live range of which block of the trace.
 #[derive(Debug)]
 pub struct Room<'a> {
     /// By row of the rewritten trace: when the row happens, in ns.
@@ -241,8 +241,8 @@ fn values(
 struct Seen<'a> {
     /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least size of its mask (one bit for each element), in bytes. An element has 4 bytes, or fewer if a
-    /// ReLU that accesses the block says so: the smallest size if several do.
+    /// By block: the least size of its bit mask, in bytes. An element has 4 bytes, or fewer if a ReLU that accesses the
+    /// block says so: the smallest size if several do.
     mask: Table<'a, u64>,
     /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is the first.
     rows: Table<'a, [u32; 2]>,
@@ -367,8 +367,8 @@ struct State<'a> {
     /// Whether any block has been read, written or copied so far, by recomputed operators too. A persistent block that
     /// is allocated after that is not on the device at the start.
     used: bool,
-    /// The block that the row before has freed, if the next row is to allocate the operator's output in the same memory
-    /// (in-place reuse); otherwise `None`.
+    /// The block that the row before has freed, if the next row is to allocate the operator's output in the same
+    /// memory; otherwise `None`.
     giver: Option<u32>,
 }
 

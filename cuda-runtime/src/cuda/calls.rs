@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// The host calls (functions to run on the host in a stream's order) that have not been made yet. Each has a number:
-/// `calls` maps it to the number of the call's backend and the call; `last` is the last number given.
+/// The host calls, functions that streams run on the host, that have not been made yet. Each has a number: `calls` maps
+/// it to the number of the call's backend and the call; `last` is the last number given.
 #[derive(Default)]
 struct Pending {
     last: usize,
@@ -32,15 +32,14 @@ pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     std::ptr::without_provenance_mut(number)
 }
 
-/// Removes the host call (a function to run on the host in a stream's order) that was kept under this number, and
-/// returns it; `None` if it has been taken or dropped already.
+/// Removes the function that was kept under this number for a stream to run on the host, and returns it; `None` if it
+/// has been taken or dropped already.
 pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the host calls (functions to run on the host in a stream's order) of one backend that have not been made yet;
-/// they will never be made. `backend` is the backend's number. Called when the backend is dropped: if its device is
-/// lost, no stream will reach these calls.
+/// Drops the functions of one backend that streams have not run on the host yet; they will never run. `backend` is the
+/// backend's number. Called when the backend is dropped: if its device is lost, no stream will reach them.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);

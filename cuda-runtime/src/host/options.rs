@@ -21,8 +21,7 @@ pub enum Mode {
     Ordered(Order),
 }
 
-/// Which stream goes on (does its next piece of work) where several could, because none of them has to wait for an
-/// event.
+/// Which stream does its next piece of work where several could, because none of them has to wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Of the streams that can go on, the one with the least simulated time so far; of equal ones the one that was made

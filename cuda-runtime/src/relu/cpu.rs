@@ -401,8 +401,8 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the mask (one bit for each element).
-/// Writes the elements that it returns to `y`.
+/// Calls the function `block` with every 32 elements of `x` and their word of the bit mask. Writes the elements that it
+/// returns to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -421,8 +421,8 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the mask (one bit for each element).
-/// Writes the elements that it returns over those of `x`.
+/// Calls the function `block` with every 32 elements of `x` and their word of the bit mask. Writes the elements that it
+/// returns over those of `x`.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -448,7 +448,7 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
 }
 
 /// Makes a function that does the forward pass for one block of 32 elements: it returns their activations, and stores
-/// their word of the mask (one bit for each element) in `word`.
+/// their word of the bit mask in `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {

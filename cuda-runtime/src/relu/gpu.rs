@@ -73,8 +73,8 @@ unsafe impl Send for Kernels {}
 // SAFETY: as above.
 unsafe impl Sync for Kernels {}
 
-/// What a launch works on: addresses on the device, the size of the mask (one bit for each element), and the number and
-/// format of the elements. If the launch works in place, `from` and `to` are the same.
+/// What a launch works on: addresses on the device, the size of the bit mask, and the number and format of the
+/// elements. If the launch works in place, `from` and `to` are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
     /// The address of what the kernel reads: in the forward pass the inputs, in the backward pass the gradient of the

@@ -54,8 +54,7 @@ struct Refused {
     /// How many plans had been made when the driver refused memory for the arena. A later plan has another arena: the
     /// driver is asked for that at once.
     plans: u64,
-    /// How many more planned requests (requests that the plan has a place for) must come until the driver is asked for
-    /// the arena again.
+    /// How many more requests with a place in the plan must come until the driver is asked for the arena again.
     left: u64,
     /// What `left` was set to at the driver's latest refusal: how many planned requests in all come between that
     /// refusal and the next try. The next refusal for the same plan doubles this.
@@ -88,7 +87,7 @@ struct Apart {
     bytes: u64,
 }
 
-/// The live blocks that lie outside the arena (the memory that a plan divides up), by address.
+/// The live blocks that lie outside the plan's arena, by address.
 #[derive(Default)]
 struct Aparts {
     blocks: HashMap<u64, Apart>,

@@ -1,8 +1,8 @@
-//! Beam search over the sets of operators that have run. Of the sets of each size (number of operators) it keeps the
-//! best few: those with the least max load on the way to them, and of equal ones those with the least load now.
+//! Beam search over the sets of operators that have run. Of the sets of each number of operators it keeps the best few:
+//! those with the least max load on the way to them, and of equal ones those with the least load now.
 //!
-//! A set is extended by each operator that is ready; but if one of them is safe to run next (no other choice leads to a
-//! lower max load), by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
+//! A set is extended by each operator that is ready; but if one of them is safe to run next, because no other leads to
+//! a lower max load, by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
 //! compared by a hash of 64 bits: if two different sets have the same hash, one of them is lost, and the order that is
 //! found is still valid.
 //!

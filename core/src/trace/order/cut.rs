@@ -46,10 +46,10 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
-/// of a flow network gives, for each operator, the fewest bytes that can be alive while it runs; the highest of these
-/// figures is the bound. `operators` gives each operator and the bytes alive while it runs in some valid order, the
-/// most bytes first. Ends when one of these is true:
+/// A lower bound on the max load, in bytes, of all orders of the operators. A minimum cut of a flow network gives, for
+/// each operator, the fewest bytes that can be alive while it runs; the highest of these figures is the bound.
+/// `operators` gives each operator and the bytes alive while it runs in some valid order, the most bytes first. Ends
+/// when one of these is true:
 ///
 /// - The bound is at least `enough` bytes.
 /// - No further cut can raise the bound.
@@ -80,9 +80,8 @@ struct Network<'m, 's> {
     /// For each node of the flow network: the arc of this node that is tried next when a path to a sink is searched
     /// for.
     cursor: Table<'s, u32>,
-    /// For each node of the flow network: 1 + its distance from the nearest source (where flow begins), in arcs that
-    /// can take more flow. 0 if no such arcs lead from a source to the node, or none lead on to a sink (where flow
-    /// ends).
+    /// For each node of the flow network: 1 + its distance from the nearest source of flow, in arcs that can take more
+    /// flow. 0 if no such arcs lead from a source to the node, or none lead on to a sink.
     level: Table<'s, u32>,
     /// For each node of the flow network, the side of the cut on which it has to be: [`SOURCE`] (operators that have
     /// run), [`SINK`] (operators still to run), or [`FREE`] (either side).

@@ -13,8 +13,8 @@ use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
 /// The room in the heap of sets that wait to be extended: this many entries for each set that may be remembered. A set
-/// gets a new entry each time that a lower key (max load on the way to it) is found. Only its entry with the least key
-/// counts.
+/// gets a new entry each time that a lower key, the max load on the way to it, is found. Only its entry with the least
+/// key counts.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`], the exact search for an order. The memory of the [`Walk`], which holds the

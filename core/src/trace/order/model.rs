@@ -7,7 +7,7 @@
 //! the load now, it would not raise the load later either. The move therefore raises the load at none of the operators
 //! before which v now runs, and none of them needs more memory than before.
 //!
-//! Why it is safe to put off a source, an operator that reads nothing (one that unpacks weights, for example): take any
+//! Why it is safe to put off a source, an operator that reads nothing, for example one that unpacks weights: take any
 //! order, and move the source to right before the first operator that reads its tensor. While that operator runs, the
 //! tensor is alive anyway. While the operators run that the source has moved past, the tensor is no longer alive. So a
 //! search leaves the sources out: the tensor of a source comes alive with its first reader.
@@ -20,8 +20,8 @@ const GIVEN: u32 = 1;
 /// The bit that marks a tensor as alive to the end of the iteration, after all operators that touch it.
 const KEPT: u32 = 2;
 
-/// What the search for an order of operators works on: the operators, the tensors that they touch (read or write), and
-/// which operators have to run before which.
+/// What the search for an order of operators works on: the operators, the tensors that they read or write, and which
+/// operators have to run before which.
 pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
     /// For each tensor: its size in bytes.
@@ -39,10 +39,9 @@ pub(crate) struct Model<'a> {
     /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
     /// length of `touched`.
     first_touched: Table<'a, u32>,
-    /// The tensors that each operator touches (reads or writes), operator by operator; each tensor once for an
-    /// operator.
+    /// The tensors that each operator reads or writes, operator by operator; each tensor once for an operator.
     touched: Table<'a, u32>,
-    /// For each tensor: how many operators touch it (read or write it), not counting those that the search leaves out.
+    /// For each tensor: how many operators read or write it, not counting those that the search leaves out.
     users: Table<'a, u32>,
     /// For each operator: the index in `next` of the first operator that waits for it. One more entry, after the last
     /// operator, is the length of `next`.
@@ -72,10 +71,10 @@ pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize,
 }
 
 impl<'a> Model<'a> {
-    /// An empty model with room for this many tensors, operators, operands (inputs and outputs of operators) and edges
-    /// (pairs of operators of which the first has to run before the second). The tensors are added first, then each
-    /// operator and the tensors that it touches, then the edges in ascending order of their first operator.
-    /// [`Self::finish`] comes last.
+    /// An empty model with room for this many tensors, operators, inputs and outputs of operators, and edges: pairs of
+    /// operators of which the first has to run before the second. The tensors are added first, then each operator and
+    /// the tensors that it touches, then the edges in ascending order of their first operator. [`Self::finish`] comes
+    /// last.
     pub(crate) fn new(
         tensors: usize,
         operators: usize,
@@ -119,7 +118,7 @@ impl<'a> Model<'a> {
         self.first_touched[self.operators] = self.operands;
     }
 
-    /// Adds a tensor to the tensors that the operator which was added last touches (reads or writes).
+    /// Adds a tensor to the tensors that the operator which was added last reads or writes.
     pub(crate) fn touches(&mut self, tensor: u32) {
         let operator = self.operators - 1;
         if !self.touched(operator).contains(&tensor) {
@@ -261,16 +260,15 @@ impl<'a> Model<'a> {
     }
 }
 
-/// A set of operators that have run, the load (bytes that are alive) after them, and the operators that can run next. A
-/// search for an order adds operators to the set one by one, and takes them out again.
+/// A set of operators that have run, the bytes alive after them, and the operators that can run next. A search for an
+/// order adds operators to the set one by one, and takes them out again.
 pub(super) struct Walk<'m, 's> {
     pub(super) model: &'m Model<'m>,
     /// A bit for each operator: 1 if it has run.
     pub(super) done: Table<'s, u64>,
     /// The bytes that are alive after the operators in `done` have run.
     pub(super) load: u64,
-    /// The max load (most bytes alive at once) so far. At the start the searches set it to the lower bound on the max
-    /// load of all orders.
+    /// The most bytes alive at once so far. At the start the searches set it to the lower bound of all orders.
     pub(super) key: u64,
     /// For each operator: how many of the operators that have to run before it have not run yet. It can run when this
     /// is 0. A predecessor counts twice if the model's `next` lists the operator twice among those that wait for this
