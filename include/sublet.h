@@ -2628,8 +2628,8 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
 
 /**
  * Writes to `load` a lower bound, in bytes, on the max load that swaps alone can reach without making the iteration
- * slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps alone, and has a lower max load
- * than this, takes longer than the original trace.
+ * slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps
+ * alone, and has a lower max load than this, takes longer than the original trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,

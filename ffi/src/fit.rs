@@ -425,8 +425,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
 }
 
 /// Writes to `load` a lower bound, in bytes, on the max load that swaps alone can reach without making the iteration
-/// slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps alone, and has a lower max load
-/// than this, takes longer than the original trace.
+/// slower. The max load is the most bytes alive on the device at one step. Every schedule that saves memory by swaps
+/// alone, and has a lower max load than this, takes longer than the original trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(
