@@ -41,8 +41,8 @@ pub(super) struct Cooling {
     /// average, and still be accepted.
     pub(super) heat: f64,
     /// The amount of work after which the temperature is 0, so that no slower solution is accepted any more. It has the
-    /// unit in which the caller counts its work. A search for swaps counts the operators and gaps (idle times of
-    /// blocks) that it looks at; a search for recomputation counts accesses and values.
+    /// unit in which the caller counts its work. A search for swaps counts the operators and idle times of blocks that
+    /// it looks at; a search for recomputation counts accesses and values.
     pub(super) work: u64,
 }
 

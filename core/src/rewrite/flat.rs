@@ -1,7 +1,7 @@
 //! Turns a rewritten trace into one that looks as if it had been recorded, so that another pass can read it.
 //!
 //! In a rewritten trace, a block may be freed and allocated again, and an operator may run again to recompute its
-//! outputs. Here each live range of a block (from its malloc to its free) becomes a block of its own, and each run of
+//! outputs. Here each live range of a block, from its malloc to its free, becomes a block of its own, and each run of
 //! an operator an operator of its own. Both are numbered in the order in which they begin; tables lead back to the old
 //! numbers. Each row gets the time at which it ends when the rewritten trace is simulated. Cost: O(rows).
 
@@ -12,13 +12,12 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
     /// A flat trace looks as if it had been recorded, even if the trace that it was made from recomputes operators:
-    /// each live range of a block (from a malloc to its free) has become a block of its own, and each run of an
-    /// operator an operator of its own. The tables give the original numbers of these blocks and operators. The flat
-    /// trace has at most `rows` rows.
+    /// each live range of a block has become a block of its own, and each run of an operator an operator of its own.
+    /// The tables give the original numbers of these blocks and operators. The flat trace has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
             /// For each block of the flat trace, the number of the original block. The flat block stands for one live
-            /// range of that block, from a malloc to its free.
+            /// range of that block.
             block: u32[rows],
             /// For each operator of the flat trace, which stands for one run of an original operator: the number of
             /// that operator.
@@ -90,7 +89,7 @@ impl<'a> Flat<'a> {
     }
 
     /// The number that a block of the flat trace has in the original trace. In the flat trace, each live range of a
-    /// block (from a malloc to its free) is a block of its own.
+    /// block is a block of its own.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }

@@ -4,11 +4,11 @@
 //! the device are free while all these operators run. Copies happen at the boundaries between operators. A *version* is
 //! the value that a block holds from one write to the next: one copy on the host serves all gaps of a version.
 //!
-//! A persistent block (alive for the whole iteration, as weights are) may have a gap before its first access, the
-//! *head*. If it has, it may also have one after its last access, the *tail*. In its head a block may be swapped as in
-//! any other gap. The block may also be on the host already when the iteration begins. Then the next iteration has to
-//! begin in the same way, so the block's final version has to be on the host at the end. In exchange, the gaps of its
-//! initial version need no copy out. A block may be on the host in the tail only if it is there at the start too.
+//! A persistent block, such as a weight, may have a gap before its first access, the *head*. If it has, it may also
+//! have one after its last access, the *tail*. In its head a block may be swapped as in any other gap. The block may
+//! also be on the host already when the iteration begins. Then the next iteration has to begin in the same way, so the
+//! block's final version has to be on the host at the end. In exchange, the gaps of its initial version need no copy
+//! out. A block may be on the host in the tail only if it is there at the start too.
 //!
 //! Blocks smaller than a given size have no gaps. Every gap ends with an access or with the iteration, never with a
 //! free. Cost: O(rows).
@@ -21,14 +21,14 @@ use crate::table::{enum_field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// Stands for "none" where the number of a boundary between operators is expected, or of a version (value of a block).
+/// Stands for "none" where the number of a boundary between operators or of a block's value is expected.
 pub(super) const NONE: u32 = u32::MAX;
 
 ids! {
-    /// The number of a gap (a time in which a block is not accessed). Gaps are numbered in the order in which they end.
+    /// The number of a gap, an idle time of a block. Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
-    /// The number of a version (the value that a block holds from one write to the next). Versions are numbered in the
+    /// The number of a version, a value that a block holds from one write to the next. Versions are numbered in the
     /// order in which they can first be copied to the host. A version that can never be copied gets the next free
     /// number when an operator first reads it, so that it may stand anywhere among the others.
     pub(in crate::rewrite) struct VersionId;
@@ -43,52 +43,49 @@ record! {
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
         pub(super) end: u32,
-        /// The version (the block's value from one write to the next) that the block holds in the gap.
+        /// The value that the block holds in the gap.
         pub(super) version: VersionId,
-        /// The latest earlier gap in which the block holds the same version; none if this gap is the first with that
-        /// version.
+        /// The latest earlier gap in which the block holds the same value; none if this gap is the first with it.
         pub(super) previous: Option<GapId>,
-        /// For the gap before a persistent block's first access (the head): the gap after its last access (the tail),
-        /// and the other way round. None for every other gap, and where the block has only one of the two.
+        /// For the gap before a persistent block's first access: the gap after its last access, and the other way
+        /// round. None for every other gap, and where the block has only one of the two.
         pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
-        /// Whether the block is persistent (alive for the whole iteration) and no operator of the iteration writes it:
-        /// the host then has its value from the start.
+        /// Whether the block is persistent and no operator of the iteration writes it: the host then has its value from
+        /// the start.
         pub(super) clean: bool,
     }
 }
 
 impl Gap {
-    /// Whether the gap lies before the first access of a persistent block (alive for the whole iteration) or after its
-    /// last, and an operator of the iteration writes the block. If such a block is on the host when the iteration
-    /// begins or ends, the value that it holds last has to be on the host at the end.
+    /// Whether the gap lies before the first access of a persistent block or after its last, and an operator of the
+    /// iteration writes the block. If such a block is on the host when the iteration begins or ends, the value that it
+    /// holds last has to be on the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
 }
 
-/// The kind of a gap (a run of operators in which a block is not accessed). It says which copies the block needs if it
-/// is on the host in the gap.
+/// The kind of a gap: which copies the block needs if it is on the host in the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a read: the block is copied to the host, unless
-    /// the host has this version (value) already, and at the end of the gap back to the device.
+    /// the host has this value already, and at the end of the gap back to the device.
     Middle,
     /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
     /// never read again.
     Dead,
-    /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
-    /// read. The block is copied to the host, and at the end of the gap back to the device. The copy to the host is
-    /// left out if the host has the value from the start: the block is on the host when the iteration begins, or is
-    /// never written.
+    /// The gap before the first access of a persistent block, where that access is a read. The block is copied to the
+    /// host, and at the end of the gap back to the device. The copy to the host is left out if the host has the value
+    /// from the start: the block is on the host when the iteration begins, or is never written.
     Head,
-    /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
-    /// write: nothing is copied at the start or the end of the gap. But if the block is on the host when the iteration
-    /// begins, its final value is copied out for the next iteration.
+    /// The gap before the first access of a persistent block, where that access is a write: nothing is copied at the
+    /// start or the end of the gap. But if the block is on the host when the iteration begins, its final value is
+    /// copied out for the next iteration.
     DeadHead,
-    /// The gap after the last access of a persistent block (alive for the whole iteration): the block is on the host
-    /// when the iteration ends. It is copied there, unless the host has this version (value) already.
+    /// The gap after the last access of a persistent block: the block is on the host when the iteration ends. It is
+    /// copied there, unless the host has this value already.
     Tail,
 }
 
@@ -115,50 +112,43 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The first boundary between operators at which the version (value of a block) can be copied to the host. None
-        /// for a version that is never copied: one that a block holds before its first write, if the block is not
-        /// persistent (alive for the whole iteration).
+        /// The first boundary between operators at which the value can be copied to the host. None for a value that is
+        /// never copied: one that a block holds before its first write, if the block is not persistent.
         pub(super) release: Option<u32>,
-        /// The last gap (time in which the block is not accessed) in which the block holds the version; none if there
-        /// is none. `Gap::previous` leads from there to the earlier ones.
+        /// The last gap in which the block holds the value; none if there is none. `Gap::previous` leads from there to
+        /// the earlier ones.
         last_gap: Option<GapId>,
-        /// For the first version (value) of a persistent block (alive for the whole iteration): the version that the
-        /// block holds when the iteration ends, which is the same one if the block is never written. None for every
-        /// other version, and for a block that is never accessed.
+        /// For the first value of a persistent block: the one that the block holds when the iteration ends, which is
+        /// the same if the block is never written. None for every other value, and for a block that is never accessed.
         pub(super) last: Option<VersionId>,
     }
 }
 
 record! {
-    /// What is known of a block so far, while the operators are gone through in order to find the gaps (times in which
-    /// a block is not accessed).
+    /// What is known of a block so far, while the operators are gone through to find the idle times of blocks.
     struct Seen {
         /// The last operator so far that accesses the block; none if none does.
         access: Option<u32>,
-        /// The version (value from one write to the next) that the block holds after the accesses seen so far; none if
-        /// it has held none so far.
+        /// The value that the block holds after the accesses seen so far; none if it has held none so far.
         version: Option<VersionId>,
-        /// The version (value) that the block holds before its first write: for a persistent block (alive for the whole
-        /// iteration), the one that it holds at the start; for another block, one that is read before anything is
-        /// written. None if there is no such version.
+        /// The value that the block holds before its first write: for a persistent block, the one that it holds at the
+        /// start; for another block, one that is read before anything is written. None if there is no such value.
         initial: Option<VersionId>,
-        /// The gap before the block's first access, a time in which the block may be on the host; none if there is
-        /// none, or if the block is not persistent (alive for the whole iteration).
+        /// The gap before the block's first access; none if there is none, or if the block is not persistent.
         head: Option<GapId>,
     }
 }
 
 workspace! {
-    /// The gaps of a program (runs of operators in which a block is not accessed, so that it may be on the host), and
-    /// the versions of its blocks (their values from one write to the next).
+    /// The idle times of a program's blocks, in which they may be on the host, and the values that the blocks hold.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each boundary between operators, the number of the first version (value of a block) that can be
-            /// copied to the host from there on, but not earlier. The versions of boundary o are numbered from entry o
-            /// to entry o + 1, which is left out. Boundary o is before operator o.
+            /// For each boundary between operators, the number of the first value of a block that can be copied to the
+            /// host from there on, but not earlier. The values of boundary o are numbered from entry o to entry o + 1,
+            /// which is left out. Boundary o is before operator o.
             first_version: u32[rows + 2],
-            /// The first operator of each gap (time in which a block is not accessed). It is a copy of `Gap::begin`,
-            /// kept apart because the search for swaps reads that field of many gaps in a row.
+            /// The first operator of each gap: a copy of `Gap::begin`, kept apart because the search for swaps reads
+            /// that field of many gaps in a row.
             begin[GapId]: u32[rows + blocks],
         }
         records {
@@ -168,20 +158,20 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many gaps (times in which a block is not accessed) all blocks have together.
+            /// How many idle times all blocks have together.
             pub(super) len: u32 = 0,
-            /// How many versions (values from one write to the next) all blocks have together.
+            /// How many values all blocks have together, counted from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
-/// Which blocks may be swapped. Only these have gaps (times without access in which a block may be on the host).
+/// Which blocks may be swapped. Idle times are found for these only.
 #[derive(Clone, Copy)]
 pub(super) struct Swappable {
     /// The size of the smallest block that may be swapped, in bytes.
     pub(super) least_bytes: u64,
-    /// Whether all persistent blocks (alive for the whole iteration) stay on the device.
+    /// Whether all persistent blocks, such as weights, stay on the device.
     pub(super) keep_persistent: bool,
 }
 
@@ -193,7 +183,7 @@ impl Swappable {
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that may be swapped.
+    /// Finds the idle times of all blocks that may be swapped.
     pub(super) fn new(program: &'a Program<'a>, swappable: Swappable, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
@@ -212,7 +202,7 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
-    /// The numbers of all gaps (times in which a block is not accessed), in the order in which the gaps end.
+    /// The numbers of all gaps, in the order in which the gaps end.
     pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = GapId> + use<> {
         GapId::each(0..self.len)
     }
@@ -222,8 +212,7 @@ impl<'a> Gaps<'a> {
         self.gap.get(gap)
     }
 
-    /// The first operators of the gaps (times in which a block is not accessed) whose numbers are at least `from` and
-    /// below `to`.
+    /// The first operators of the gaps whose numbers are at least `from` and below `to`.
     #[inline]
     pub(super) fn begins(&self, from: GapId, to: GapId) -> &[u32] {
         self.begin.range(from, to)
@@ -234,8 +223,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// How many gaps (times in which a block is not accessed) have ended when `operator` ends. A gap ends at the
-    /// operator that accesses its block next. The result is also the number of the first gap that ends later.
+    /// How many idle times of blocks have ended when `operator` ends. One ends at the operator that accesses the block
+    /// next. The result is also the number of the first that ends later.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -245,15 +234,14 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions (values of blocks) that can be copied to the host from this boundary on, but not earlier. Boundary
-    /// o is before operator o.
+    /// The values of blocks that can be copied to the host from this boundary on, but not earlier. Boundary o is before
+    /// operator o.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = VersionId> + '_ {
         let versions = VersionId::each(self.first_version[boundary]..self.first_version[boundary + 1]);
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps (times in which a block is not accessed) in which the block holds this version, from the last to the
-    /// first.
+    /// The gaps in which the block holds this value, from the last to the first.
     #[inline]
     pub(super) fn of_version(&self, version: VersionId) -> impl Iterator<Item = (GapId, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
@@ -265,9 +253,8 @@ impl<'a> Gaps<'a> {
         })
     }
 
-    /// Takes note of an access of a block by an operator. Adds the gap (time without accesses to the block) that ends
-    /// with this access, if there is one. If the access is a write, adds the version (value) that the block holds from
-    /// then on.
+    /// Takes note of an access of a block by an operator. Adds the idle time that ends with this access, if there is
+    /// one. If the access is a write, adds the value that the block holds from then on.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let block = r.block_id();
@@ -296,9 +283,8 @@ impl<'a> Gaps<'a> {
         self.seen.set(block, seen);
     }
 
-    /// Completes the gaps of a persistent block (times in which it is not accessed), after all accesses of all
-    /// operators have been noted:
-    /// - Notes which version (value) the block holds when the iteration ends.
+    /// Completes the idle times of a persistent block, after all accesses of all operators have been noted:
+    /// - Notes which value the block holds when the iteration ends.
     /// - Adds the gap after the last access, if operators follow and there is a gap before the first access. Links the
     ///   two.
     /// - Marks all gaps as clean if the block is never written: the host has its value from the start.
@@ -321,9 +307,9 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`: for each boundary between operators, the number of the first version (value of a block)
-    /// that can be copied to the host from there on, but not earlier. Versions that can never be copied stand among the
-    /// others; [`released`](Self::released) passes over them.
+    /// Fills `first_version`: for each boundary between operators, the number of the first value of a block that can be
+    /// copied to the host from there on, but not earlier. Values that can never be copied stand among the others;
+    /// [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
@@ -337,8 +323,8 @@ impl<'a> Gaps<'a> {
         self.first_version[self.program.operators + 1] = version;
     }
 
-    /// Adds a version of a block (a value that it holds from one write to the next). `release` is the first boundary
-    /// between operators at which the version can be copied to the host; none if it never can.
+    /// Adds a value that a block holds from one write to the next. `release` is the first boundary between operators at
+    /// which the value can be copied to the host; none if it never can.
     fn add_version(&mut self, block: BlockId, release: Option<u32>) -> VersionId {
         let version = VersionId::of(self.versions);
         self.version.set(version, Version { block, release, last_gap: None, last: None });
@@ -346,8 +332,8 @@ impl<'a> Gaps<'a> {
         version
     }
 
-    /// Adds a gap of a block (a time in which it is not accessed), from operator `begin` up to, but not including,
-    /// operator `end`. In the gap the block holds the version that `seen` names.
+    /// Adds a gap of a block, from operator `begin` up to, but not including, operator `end`. In the gap the block
+    /// holds the value that `seen` names.
     fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> GapId {
         let gap = GapId::of(self.len);
         let version = seen.version.unwrap_or(VersionId::of(NONE));

@@ -1,25 +1,25 @@
-//! A lower bound on the peak load (the most bytes alive at once) of a trace to which swaps are added. It holds for each
-//! such trace, called a schedule, that takes longer than the original by at most a given time, the overhead.
+//! A lower bound on the most bytes alive at once in a trace to which swaps are added. It holds for each such trace,
+//! called a schedule, that takes longer than the original by at most a given time, the overhead.
 //!
 //! It is a relaxation: blocks move in parts and without latency, and each row of the trace is looked at on its own. At
-//! the time of a row, the link out (from the device to the host) can have moved only bytes that were ready early
+//! the time of a row, the link out, from the device to the host, can have moved only bytes that were ready early
 //! enough, and the link in must bring them back before they are needed. So each block that is away has a window of time
 //! on each link. On the link out the windows of all blocks end together, on the link in they begin together. Taking the
 //! block with the shortest window first gives the most bytes that the link can move.
 //!
-//! Blocks of any size may move in their gaps (times in which a block is not used). A block that is never freed also has
-//! a gap that crosses the end of the iteration: from its last use to its first in the next iteration. One copy out
-//! serves all gaps until the next write. A block that is read before it is written may be on the host from the start;
-//! if the iteration writes it later, it was copied out in the iteration before. In a gap that ends in a write nothing
-//! is copied: the block takes no memory there. Blocks that are freed are alive before their first access and after
-//! their last, as in the original.
+//! Blocks of any size may move while they are idle. A block that is never freed also has an idle time that crosses the
+//! end of the iteration: from its last use to its first in the next iteration. One copy out serves all idle times until
+//! the next write. A block that is read before it is written may be on the host from the start; if the iteration writes
+//! it later, it was copied out in the iteration before. In an idle time that ends in a write nothing is copied: the
+//! block takes no memory there. Blocks that are freed are alive before their first access and after their last, as in
+//! the original.
 //!
 //! A part of the overhead is spent before the row and the rest after it; the bound takes the best division. The part
 //! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the
 //! end of the iteration gets longer by the whole overhead.
 //!
 //! Rows are looked at in the order of falling load, until the load is below the bound that was found. Cost: O(rows ·
-//! gaps) at worst, in practice over few rows; linear workspace.
+//! idle times) at worst, in practice over few rows; linear workspace.
 
 use core::ops::Range;
 
@@ -41,8 +41,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Away::workspace(rows + blocks))
 }
 
-/// A lower bound, in bytes, on the peak load (the most bytes alive at once) that swaps can reach. It holds for every
-/// schedule (a trace with swaps added) that takes at most `overhead_ns` longer than the trace `rows`.
+/// A lower bound on the peak load, in bytes, that swaps can reach. It holds for every trace with swaps added that takes
+/// at most `overhead_ns` longer than the trace `rows`.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for an invalid row, such as a copy or a
@@ -109,7 +109,7 @@ pub fn least_load(
 }
 
 ids! {
-    /// The index of an idle time (the time between two accesses of a block) in the list of all idle times.
+    /// The index of an idle time of a block in the list of all idle times.
     pub(super) struct IdleId;
 
     /// The index of a block in the list of the blocks that may be on the host at a given time ([`Away`]).
@@ -118,8 +118,8 @@ ids! {
 
 record! {
     /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
-    /// the first in the next. `begin` and `end` are the rows of the two accesses in the trace. In the second case
-    /// `end` is not above `begin`, since the rows of the next iteration have the same numbers again.
+    /// the first in the next. `begin` and `end` are the rows of the two accesses in the trace. In the second case `end`
+    /// is not above `begin`, since the rows of the next iteration have the same numbers again.
     pub(super) struct Idle {
         pub(super) block: BlockId,
         /// The row of the trace with the block's last access before the idle time.
@@ -146,8 +146,7 @@ impl Idle {
     }
 
     /// Whether the block holds a value in the idle time, which would be lost if the block's memory were given away. A
-    /// persistent block (alive for the whole iteration) always does. Another block does from its first write to its
-    /// last access.
+    /// persistent block, such as a weight, always does. Another block does from its first write to its last access.
     pub(super) fn has_value(&self, program: &Program<'_>) -> bool {
         program.is_persistent(self.block) || self.writer.is_some() && !self.crosses_end()
     }
@@ -178,12 +177,12 @@ workspace! {
     /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices in `list` of the idle times (times between two accesses of a block), sorted by the operator
-            /// that wrote the value which the block holds in the idle time, in this iteration or the one before. The
-            /// latest operator comes first; idle times whose value no operator writes come last.
+            /// The indices in `list` of the idle times of blocks, sorted by the operator that wrote the value which the
+            /// block then holds, in this iteration or the one before. The latest operator comes first; idle times whose
+            /// value no operator writes come last.
             by_writer: u32[rows + blocks],
-            /// The indices in `list` of the idle times (times between two accesses of a block), sorted by the row at
-            /// which they end, the earliest first.
+            /// The indices in `list` of the idle times of blocks, sorted by the row at which they end, the earliest
+            /// first.
             by_end: u32[rows + blocks],
             /// Scratch memory for sorting the indices of the idle times.
             aside: u32[rows + blocks],
@@ -199,14 +198,14 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
-    /// The idle times (times between two accesses of a block), each with its index in the list of all.
+    /// The idle times of blocks, each with its index in the list of all.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (IdleId, Idle)> + '_ {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of all blocks (times between two accesses), and sorts them in two ways: by when the block's
-    /// value was written, and by when they end. Each idle time is given to `count` before it is listed: `count` returns
-    /// it, perhaps changed, or none to leave it out.
+    /// Lists the idle times of all blocks, and sorts them in two ways: by when the block's value was written, and by
+    /// when they end. Each idle time is given to `count` before it is listed: `count` returns it, perhaps changed, or
+    /// none to leave it out.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -259,12 +258,12 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load (bytes alive) after each row of the trace. A block does not count while it is idle if its next access
-    /// is a write, as nobody needs its old value.
+    /// The load after each row of the trace. A block does not count while it is idle if its next access is a write, as
+    /// nobody needs its old value.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// The load (bytes alive) after each row of the trace. A block does not count while it is idle if its next
-            /// access is a write.
+            /// The bytes alive after each row of the trace. A block does not count while it is idle if its next access
+            /// is a write.
             load: u64[rows],
             /// The numbers of the rows, sorted by the load after each, the highest first.
             by_load: u32[rows],
@@ -339,8 +338,8 @@ workspace! {
             /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
             /// in this one.
             later[AwayId]: bool[most],
-            /// For each idle time (time between two accesses of a block), the index of its block in the list of the
-            /// blocks that may be on the host; none if the block is not in the list.
+            /// For each idle time, the index of its block in the list of the blocks that may be on the host; none if
+            /// the block is not in the list.
             pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
@@ -470,9 +469,8 @@ pub(super) struct Delay {
     pub(super) whole: f64,
 }
 
-/// The most steps in the search for the best division of a schedule's overhead (the time by which it takes longer than
-/// the original) into time added before an operator and time added after it. Each step cuts off a third of the interval
-/// in which the best division lies.
+/// The most steps in the search for the best division of the time that a schedule adds to the original into time before
+/// an operator and time after it. Each step cuts off a third of the interval in which the best division lies.
 const DIVISIONS: u32 = 48;
 
 /// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer

@@ -13,8 +13,8 @@
 //! recording. Where the two need not be told apart, both are called managed below.
 //!
 //! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
-//! reads has a value: it was written before, or its block is persistent (alive for the whole iteration). A
-//! recomputation does not access the persistent blocks that the operator both reads and writes. Cost: O(rows).
+//! reads has a value: it was written before, or its block is persistent, as a weight is. A recomputation does not
+//! access the persistent blocks that the operator both reads and writes. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -53,7 +53,7 @@ impl Owner {
 enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
 ids! {
-    /// The number of a version, which is the value that a block holds from one write to the next.
+    /// The number of a version, the value that a block holds from one write to the next.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -61,11 +61,11 @@ ids! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) block: BlockId,
-    /// The version (the block's value from one write to the next) that the operator reads or writes.
+    /// The value of the block that the operator reads or writes.
     pub(super) version: VersionId,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
-    /// Whether the block is persistent (alive for the whole iteration) and the operator both reads and writes it. A
+    /// Whether the block is persistent, as a running mean is, and the operator both reads and writes it. A
     /// recomputation of the operator does not access such a block.
     pub(super) updated: bool,
     owner: Owner,
@@ -78,8 +78,8 @@ impl Reference {
     }
 }
 
-/// Packs a reference (a block that an operator reads or writes) into three numbers: the block, the version, and all
-/// other fields together. References are kept so short because they are read more often than anything else.
+/// Packs a reference into three numbers: the block, its value, and all other fields together. References are kept so
+/// short because they are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -98,10 +98,10 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The operator that writes the version. None if the block is read before any operator writes it: the block
-        /// holds the version from the start, or the version is undefined.
+        /// The operator that writes the value. None if the block is read before any operator writes it: the block holds
+        /// the value from the start, or the value is undefined.
         pub(super) writer: Option<u32>,
-        /// The first operator that overwrites or frees the block while it holds the version; [`NONE`] if none does.
+        /// The first operator that overwrites or frees the block while it holds the value; [`NONE`] if none does.
         until: u32,
     }
 }
@@ -117,13 +117,13 @@ record! {
 record! {
     /// The input over which an operator may write its output, and that output.
     pub(super) struct InPlace {
-        /// The block that the operator reads and may write its output over; none if it may not write over an input. It
-        /// is a managed block: the plan of recomputation, not the recording, decides when it is allocated and freed.
+        /// The block that the operator reads and may write its output over; none if it may not write over an input. The
+        /// plan of recomputation, not the recording, decides when it is allocated and freed.
         input: Option<BlockId>,
-        /// The version (value from one write to the next) that the input block holds when the operator reads it.
+        /// The value that the input block holds when the operator reads it.
         pub(super) version: VersionId,
-        /// The block that the operator writes, of the same size as the input. It is a managed block: the plan of
-        /// recomputation, not the recording, decides when it is allocated and freed.
+        /// The block that the operator writes, of the same size as the input. The plan of recomputation, not the
+        /// recording, decides when it is allocated and freed.
         pub(super) output: BlockId,
     }
 }
@@ -132,8 +132,7 @@ record! {
     /// What is noted of a block while the trace is read row by row: its latest accesses, its malloc and its free. From
     /// this follows which operator makes each value, and which operators read it.
     struct Seen {
-        /// The version (value from one write to the next) that the block holds at the row that is read; none if it
-        /// holds none yet.
+        /// The value that the block holds at the row that is read; none if it holds none yet.
         version: Option<VersionId>,
         /// The last operator so far that read the block; none if none did.
         read: Option<u32>,
@@ -150,8 +149,8 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each operator, the most bytes that it adds to the load (bytes alive) while it runs. Only its
-            /// workspaces count, and the blocks that are allocated and freed as recorded.
+            /// For each operator, the most bytes that it adds to the load while it runs. Only its workspaces count, and
+            /// the blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
             /// For each operator, the bytes of the blocks that it allocates, minus the bytes of the blocks that it
             /// frees. Only blocks that are allocated and freed as recorded count. In two's complement, as an operator
@@ -164,30 +163,30 @@ workspace! {
             /// For each operator, the index at which its entries begin in `reference`, the list of the blocks that
             /// operators read or write.
             first_reference: u32[rows + 2],
-            /// For each operator, the index at which its entries begin in `managed`. That is the list of the managed
-            /// blocks that operators read or write: blocks that the plan of recomputation allocates and frees.
+            /// For each operator, the index at which its entries begin in `managed`, the list of the blocks that
+            /// operators read or write and that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
             /// For each operator o, the first operator (o or a later one) that overwrites or frees a block whose value
             /// a recomputation of o reads or writes: after that, o cannot be recomputed any more. [`NONE`] if there is
-            /// none. Only blocks that are allocated and freed as recorded count. Persistent blocks (alive for the whole
-            /// iteration) that o both reads and writes, such as a running mean, do not count either.
+            /// none. Only blocks that are allocated and freed as recorded count. Persistent blocks that o both reads
+            /// and writes, such as a running mean, do not count either.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
             /// can be recomputed.
             first_made: u32[rows + 2],
-            /// For each version (value of a block), the index at which its entries begin in `uses`, the list of the
-            /// operators that read it.
+            /// For each value of a block, the index at which its entries begin in `uses`, the list of the operators
+            /// that read it.
             first_use[VersionId]: u32[rows + blocks + 1],
-            /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
-            /// and so on.
+            /// The operators that read each value: those of value 0 in ascending order, then those of value 1, and so
+            /// on.
             uses: u32[rows],
         }
         records {
             owner[BlockId]: Owner[blocks],
             /// Which operator reads or writes which block, one entry for each such pair, sorted by operator.
             reference: Reference[rows],
-            /// The entries of `reference` whose block is managed (the plan of recomputation allocates and frees it),
-            /// sorted by operator.
+            /// The entries of `reference` whose block the plan of recomputation allocates and frees, sorted by
+            /// operator.
             managed: Reference[rows],
             /// The values that can be recomputed, sorted by the operator that writes them.
             made: Made[rows],
@@ -198,8 +197,7 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many versions all blocks have together: a version is the value that a block holds from one write to
-            /// the next.
+            /// How many values all blocks have together, counted from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }
@@ -227,23 +225,22 @@ impl<'a> Values<'a> {
         self.reference.range(first, end)
     }
 
-    /// The references of an operator to managed blocks (which the plan of recomputation allocates and frees), in the
-    /// order of its rows.
+    /// The references of an operator to blocks that the plan of recomputation allocates and frees, in the order of its
+    /// rows.
     #[inline]
     pub(super) fn managed(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.managed_range(operator);
         self.managed.range(first, end)
     }
 
-    /// The references of an operator to managed blocks (which the plan of recomputation allocates and frees), as
-    /// indices in `managed`, the list of all operators' references to managed blocks: the first, and one past the last.
+    /// The references of an operator to blocks that the plan of recomputation allocates and frees, as indices in
+    /// `managed`, the list of all such references: the first, and one past the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// Entry `i` of the list of all references to managed blocks: blocks that an operator reads or writes, and that the
-    /// plan of recomputation allocates and frees.
+    /// Entry `i` of the list of all references to blocks that the plan of recomputation allocates and frees.
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)
@@ -255,8 +252,8 @@ impl<'a> Values<'a> {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The references of an operator (blocks that it reads or writes), as indices in the list of all references: the
-    /// first, and one past the last.
+    /// The blocks that an operator reads or writes, as indices in the list of all references: the first, and one past
+    /// the last.
     #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
@@ -267,28 +264,28 @@ impl<'a> Values<'a> {
         self.reference.get(i)
     }
 
-    /// The block that holds a version (a value from one write to the next).
+    /// The block that holds a value.
     #[inline]
     pub(super) fn block(&self, version: VersionId) -> BlockId {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version (a value of a block) and may be recomputed; none if no operator writes it, or
-    /// if the one that does may not be recomputed.
+    /// The operator that writes a value and may be recomputed; none if no operator writes the value, or if the one that
+    /// does may not be recomputed.
     #[inline]
     pub(super) fn maker(&self, version: VersionId) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The uses of a version (the operators that read this value of a block), as indices in the list of all uses: the
-    /// first, and one past the last. [`user`](Self::user) tells which operator has such an index.
+    /// The uses of a value, one for each operator that reads it, as indices in the list of all uses: the first, and one
+    /// past the last. [`user`](Self::user) tells which operator has such an index.
     #[inline]
     pub(super) fn uses(&self, version: VersionId) -> (u32, u32) {
         (self.first_use[version], self.first_use[version.next()])
     }
 
-    /// The operator at index `i` of the list of all uses: it reads the version (value of a block) to which this index
-    /// belongs. The uses of one version are sorted by operator.
+    /// The operator at index `i` of the list of all uses: it reads the value to which this index belongs. The uses of
+    /// one value are sorted by operator.
     #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
@@ -318,8 +315,8 @@ impl<'a> Values<'a> {
 
     /// Whether a value that `operator` reads or writes is lost when operator `before` begins: an operator ahead of
     /// `before` has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
-    /// Of these, the persistent ones (alive for the whole iteration) that `operator` both reads and writes do not count
-    /// either: a recomputation does not access them.
+    /// Of these, the persistent ones that `operator` both reads and writes do not count either: a recomputation does
+    /// not access them.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
@@ -348,14 +345,14 @@ impl<'a> Values<'a> {
     }
 
     /// The input block over which an operator may write its output, and an [`InPlace`], which names the output block
-    /// and the version (value) of the input that is read. None if the operator may not write over an input.
+    /// and the value of the input that is read. None if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds the versions of all blocks (their values from one write to the next), the references (which versions each
-    /// operator reads and writes), and which operators may be recomputed.
+    /// Finds the values that blocks hold from one write to the next, which of them each operator reads and writes, and
+    /// which operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -409,8 +406,8 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// Notes that an operator overwrites or frees a block, so that the version (value) which the block holds is lost.
-    /// Does nothing if `version` is none.
+    /// Notes that an operator overwrites or frees a block, so that the value which the block holds is lost. Does
+    /// nothing if `version` is none.
     fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -427,8 +424,8 @@ impl<'a> Values<'a> {
                 self.owner.set(b, if seen.allocated == seen.freed { Owner::Local } else { owner });
             }
         }
-        // A block with a version that cannot be recomputed is lasting. But if one of its versions is read and no
-        // operator writes that version, the block is allocated and freed as recorded.
+        // A block with a value that cannot be recomputed is lasting. But if one of its values is read and no operator
+        // writes that value, the block is allocated and freed as recorded.
         for v in VersionId::each(0..self.versions) {
             let block = self.block(v);
             if self.owner(block) == Owner::Managed && self.maker(v).is_none() {
@@ -443,10 +440,9 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes into each reference (a block that an operator reads or writes) the [`Owner`] of its block, who decides
-    /// when its memory is allocated and freed. Lists in `managed` the references to blocks that the plan of
-    /// recomputation allocates and frees, and in `made` the values that can be recomputed. Fills `until`: after which
-    /// operator an operator cannot be recomputed any more.
+    /// Writes into each reference the [`Owner`] of its block, who decides when the block is allocated and freed. Lists
+    /// in `managed` the references to blocks that the plan of recomputation allocates and frees, and in `made` the
+    /// values that can be recomputed. Fills `until`: after which operator an operator cannot be recomputed any more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {
@@ -473,8 +469,8 @@ impl<'a> Values<'a> {
     }
 
     /// Finds the operators that may write their first output over their first input, and notes the blocks of input and
-    /// output. Both have to be managed blocks of one size. The operator must not also write the input or read the
-    /// output.
+    /// output. Both have to be blocks of one size that the plan of recomputation allocates and frees. The operator must
+    /// not also write the input or read the output.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
@@ -489,10 +485,10 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds three figures for each operator, in bytes: the most that it adds to the load (bytes alive) while it runs
-    /// (`most`), what it adds in the end (`left`), and the most that its workspaces take at one time (`local`). `most`
-    /// and `left` count only the workspaces and the blocks that are allocated and freed where the recording does so.
-    /// They leave out the blocks that the plan of recomputation allocates and frees.
+    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`), what
+    /// it adds in the end (`left`), and the most that its workspaces take at one time (`local`). `most` and `left`
+    /// count only the workspaces and the blocks that are allocated and freed where the recording does so. They leave
+    /// out the blocks that the plan of recomputation allocates and frees.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {
@@ -520,7 +516,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Lists the operators that read each version (value of a block).
+    /// Lists the operators that read each value.
     fn list_uses(&mut self) {
         let reads = |values: &Self, i: u32| Some(values.reference(i).version).filter(|_| !values.reference(i).writes);
         for i in 0..self.first_reference[self.program.operators] {

@@ -21,19 +21,19 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 
 /// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
 /// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from the highest limit
-/// that is known to be too low to the least footprint found so far (the memory that a schedule takes on the device).
+/// that is known to be too low to the least memory that a schedule takes so far.
 const PROBES: u32 = 7;
 /// Before the lowest limit within which a schedule fits is searched for, a lower bound is asked for this many limits
-/// whether they are too low. They bisect the interval from half of the least footprint (the memory that a schedule
-/// takes on the device) to the whole of it. With swaps the bound is not asked: there the least footprint is the lowest
-/// limit already, and searches just below it would take long.
+/// whether they are too low. They bisect the interval from half of the least memory that a schedule takes to the whole
+/// of it. With swaps the bound is not asked: there this memory is the lowest limit already, and searches just below it
+/// would take long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
 const PROBE: u64 = 16;
 
-/// Small blocks are not freed for recomputation: those with fewer bytes than the max load of the recording (the most
-/// bytes alive at once) divided by 2^`LEAST`.
+/// Small blocks are not freed for recomputation: those with fewer bytes than the max load of the recording divided by
+/// 2^`LEAST`.
 const LEAST: u32 = 14;
 
 /// A recorded trace, and room for three traces that are made from it, for one order of the operators at a time: its
@@ -44,21 +44,20 @@ pub(super) struct Orders<'s> {
     /// The rows of the recorded trace, with the operators in the order that is tried now, and with the sizes of blocks
     /// rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
-    /// Room for the trace in `rows` with masks: of a block that a ReLU reads or writes, only one bit for each element
-    /// is kept for the gradient.
+    /// Room for the trace in `rows` with bit masks: of a block that a ReLU reads or writes, only one bit for each
+    /// element is kept for the gradient.
     pub(super) masked: &'s mut [Row],
     /// Room for the trace in `masked`, changed further by in-place reuse: operators write their output over an input
     /// that nobody reads later.
     pub(super) shared: &'s mut [Row],
 }
 
-/// How many rows (events of a trace) have to be lent to [`Orders::new`] for a recording of `recorded` rows.
+/// How many rows have to be lent to [`Orders::new`] for a recording of `recorded` rows.
 pub(super) const fn rows(recorded: usize) -> usize {
     recorded + 3 * means::most_rows(recorded)
 }
 
-/// Length of the workspace (memory lent by the caller) that [`Orders::each`] needs for a recording of `rows` rows and
-/// `blocks` blocks.
+/// Length of the workspace that [`Orders::each`] needs for a recording of `rows` rows and `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Gaps::workspace(rows, blocks))
@@ -69,8 +68,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 
 impl<'s> Orders<'s> {
     /// Divides the rows of `out` into room for three traces: the recorded one in some order of the operators, one with
-    /// masks (bits kept in place of a ReLU's block), and one with masks and in-place reuse (outputs written over
-    /// inputs). [`rows`] says how many rows `out` must have.
+    /// bit masks, and one with bit masks and in-place reuse. [`rows`] says how many rows `out` must have.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();
@@ -139,10 +137,10 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// Returns two loads of a trace, in bytes. The first is its max load: the most bytes alive at once. The second is the
-/// max load that is left after some swaps (`load_min` of Zhang et al. 2019): every block that can be off the device
-/// while the operator with the max load runs is swapped out for that time. Both count the sizes of `recorded`, which
-/// [`Orders::make`] has rounded up. `Err` if a row of the trace is invalid.
+/// Returns two loads of a trace, in bytes. The first is its max load. The second is the max load that is left after
+/// some swaps (`load_min` of Zhang et al. 2019): every block that can be off the device while the operator with the max
+/// load runs is swapped out for that time. Both count the sizes of `recorded`, which [`Orders::make`] has rounded up.
+/// `Err` if a row of the trace is invalid.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -154,17 +152,16 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
 }
 
 /// The traces in which swaps and recomputation are planned, for one order of the operators. They are the recording in
-/// this order and, if masks (bits kept in place of a ReLU's block) or in-place reuse (outputs written over inputs)
-/// change it, the trace with these.
+/// this order and, if bit masks or in-place reuse change it, the trace with these.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    /// The traces in which swaps and recomputation are planned, in the order in which they are tried. The first has
-    /// masks (one bit for each element of a block that a ReLU reads or writes) and in-place reuse (outputs written over
-    /// inputs); it is none if these change nothing. The second is the recording, and is always there.
+    /// The traces in which swaps and recomputation are planned, in the order in which they are tried. The first has bit
+    /// masks for ReLUs and in-place reuse; it is none if these change nothing. The second is the recording, and is
+    /// always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load (the most bytes alive at once), in bytes, of the recording with its operators in the order that is
-    /// tried now. Masks and in-place reuse are not counted in.
+    /// The most bytes alive at once in the recording, with its operators in the order that is tried now. Masks and
+    /// in-place reuse are not counted in.
     pub(super) peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).

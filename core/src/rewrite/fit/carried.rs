@@ -3,8 +3,8 @@
 //! It is assumed that only values that are not recomputed are swapped. While an operator runs, some of their bytes can
 //! be on the host: no more than the links have copied out by then, and no more than they can copy back in before the
 //! values are read. So few bytes can be there at the start and at the end of the iteration, and many in the middle,
-//! where the load (bytes alive) is highest. How many is estimated as in [`lower_bound`](crate::rewrite::lower_bound),
-//! for each operator alone.
+//! where the load is highest. How many is estimated as in [`lower_bound`](crate::rewrite::lower_bound), for each
+//! operator alone.
 
 use super::Options;
 use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};
@@ -22,20 +22,20 @@ const MOST_IDLE: u32 = 1_000_000;
 /// idle times of blocks there are.
 const LEAST_LOOKS: u32 = 96;
 
-/// Length of the workspace (lent memory) that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.
+/// Length of the workspace that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let carried = WorkspaceLen { words: rows + 1, indices: 0 };
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
 /// Makes `recomputer`, which plans recomputation, leave to swaps what swaps can save. It recomputes values until the
-/// load (bytes alive) in each operator is down to a target. The target is the limit of the fit plus the bytes that
-/// swaps can keep on the host while the operator runs. Swaps are taken to move only values that `recomputer` may not
-/// free. The iteration may take `delay` ns longer, half of it before the operator and half after.
+/// load in each operator is down to a target. The target is the limit of the fit plus the bytes that swaps can keep on
+/// the host while the operator runs. Swaps are taken to move only values that `recomputer` may not free. The iteration
+/// may take `delay` ns longer, half of it before the operator and half after.
 ///
-/// `recomputer` takes one limit for all operators, and for each operator a headroom: bytes held back below that limit.
-/// So the highest target is returned as the limit, in bytes, and the headroom of each operator becomes the difference
-/// between this limit and the operator's target.
+/// `recomputer` takes one limit for all operators, and for each operator a headroom below that limit. So the highest
+/// target is returned as the limit, in bytes, and the headroom of each operator becomes the difference between this
+/// limit and the operator's target.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

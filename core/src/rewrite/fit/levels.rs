@@ -1,13 +1,12 @@
 //! Recomputation down to a level, then a search for swaps down to the limit.
 //!
-//! A level says how much is recomputed: down to which load (bytes alive while an operator runs), and which values,
-//! namely those whose recompute cost per byte is least. The other values may only be swapped. There are two kinds of
-//! levels:
+//! A level says how much is recomputed: down to which load in bytes, and which values, namely those whose recompute
+//! cost per byte is least. The other values may only be swapped. There are two kinds of levels:
 //! - The load is the same in all operators, between the limit and the max load of the recording. This is good where the
 //!   links between device and host are busy all the time (transformers).
-//! - The load in each operator is the limit plus what the links [carry](super::carried) there (the bytes that can be on
-//!   the host while the operator runs): more in the middle of the iteration than at its ends. This is good where the
-//!   limit is tight and the links have time.
+//! - The load in each operator is the limit plus the bytes that the links can keep on the host there
+//!   ([`carried`](super::carried)): more in the middle of the iteration than at its ends. This is good where the limit
+//!   is tight and the links have time.
 //!
 //! Where the links are mostly idle (convolutions), it is best to recompute only a few cheap values, down to the limit.
 //!
@@ -29,9 +28,9 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads (bytes alive while an operator runs), at even distances between the limit and the max load of the
-/// recording, are tried as targets. Values are recomputed until the load is down to the target; swaps then bring it
-/// down to the limit. The time that both add is estimated.
+/// How many loads, at even distances between the limit and the max load of the recording, are tried as targets. Values
+/// are recomputed until the load is down to the target; then swaps bring it down to the limit. The time that both add
+/// is estimated.
 const LOADS: u64 = 8;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
 /// For each k from 1 to `PARTS` - 1, it is estimated how much time is added if only the first k parts may be
@@ -56,14 +55,14 @@ const ROUNDS: usize = 3;
 /// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
 /// - four neighbours of the best level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for this many [`Level`]s (how much is recomputed before swaps): the ones with the best estimates,
-/// the best first. If none of the schedules fits, more levels follow until one does.
+/// Schedules are made for this many [`Level`]s of recomputation: the ones with the best estimates, the best first. If
+/// none of the schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
 /// How much time a [`Level`] of recomputation adds is estimated by short searches. They may do the work of a whole
 /// search divided by this.
 const ESTIMATE: u64 = 10;
-/// When schedules are first made for a [`Level`] (how much is recomputed before swaps), the search for swaps may do the
-/// work of a whole search divided by this.
+/// When schedules are first made for a [`Level`] of recomputation, the search for swaps may do the work of a whole
+/// search divided by this.
 const FIRST: u64 = 4;
 /// No estimate is made for a [`Level`] of recomputation that is known to be much slower than the best one: to add at
 /// least `POOR` · (the least estimate + [`LITTLE`] · the time of the original) to the original's time, or at least
@@ -80,12 +79,11 @@ const CLIMBED: usize = 2;
 /// the time that the best schedule adds to the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// A [`Level`] (how much is recomputed before swaps), and the time, in ns, that recomputation to the level and swaps
-/// after it are estimated to add to the original. The time is infinite if it is too long or no schedule is found.
+/// The time, in ns, that recomputation to a [`Level`] and swaps after it are estimated to add to the original; and the
+/// level. The time is infinite if it is too long or no schedule is found.
 type Estimate = (f64, Level);
 
-/// The [`Level`]s (how much is recomputed before swaps) that were estimated so far, and what is needed to estimate
-/// more.
+/// The [`Level`]s of recomputation that were estimated so far, and what is needed to estimate more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
     /// What each estimate plans, namely recomputation and then swaps; and how much work the searches for recomputation
@@ -96,9 +94,9 @@ struct Estimates<'e, 'a, 'w, 's> {
 }
 
 impl Estimates<'_, '_, '_, '_> {
-    /// Estimates the time that a [`Level`] (how much is recomputed before swaps) adds to the original, and appends the
+    /// Estimates the time that a [`Level`] of recomputation, with swaps after it, adds to the original, and appends the
     /// estimate to `found`. Does nothing if the level is there already. `Err` if a row of the trace is invalid or the
-    /// lent memory is too short.
+    /// workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
@@ -121,9 +119,9 @@ impl Estimates<'_, '_, '_, '_> {
 }
 
 /// Makes schedules that recompute and swap. For each of several [`Level`]s, recomputes as much as the level says, then
-/// swaps until the load (bytes alive while an operator runs) is within `limit` bytes. `peak` is the max load of the
-/// recording, in bytes. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err` if a
-/// row of the trace is invalid or the lent memory is too short.
+/// swaps until the load is within `limit` bytes. `peak` is the max load of the recording, in bytes. `work` is how many
+/// operators and idle times of blocks a search may look at. `Err` if a row of the trace is invalid or the workspace is
+/// too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -164,7 +162,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates how much time each of many [`Level`]s (how much is recomputed before swaps) adds to the original. These
+/// Estimates how much time each of many [`Level`]s of recomputation, with swaps after it, adds to the original. These
 /// levels are estimated, in this order:
 /// - all values may be recomputed, until the load is at one of [`LOADS`] loads between `limit` and `peak`;
 /// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
@@ -172,8 +170,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 ///   the rest;
 /// - neighbours of the best level so far.
 ///
-/// `limit` and `peak` (the max load of the recording) are in bytes. `quick` says how much work one estimate may do.
-/// `Err` if a row of the trace is invalid or the lent memory is too short.
+/// `limit` and `peak`, the max load of the recording, are in bytes. `quick` says how much work one estimate may do.
+/// `Err` if a row of the trace is invalid or the workspace is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,
@@ -220,9 +218,8 @@ fn estimates(
     Ok(estimates.found)
 }
 
-/// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and the
-/// [`Level`] of recomputation that it was estimated for. The time in `found` becomes infinity, so that the next call
-/// takes another entry.
+/// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and its
+/// [`Level`] of recomputation. The time in `found` becomes infinity, so that the next call takes another entry.
 fn take_best(found: &mut [Estimate]) -> Estimate {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {

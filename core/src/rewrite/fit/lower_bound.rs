@@ -184,8 +184,8 @@ fn look(
     Ok(())
 }
 
-/// What the bound is computed from: a recording, its program (operators and the blocks that they access), and the ways
-/// to save memory that may be used.
+/// What the bound is computed from: a recording, its operators and the blocks that they access, and the ways to save
+/// memory that may be used.
 struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
@@ -301,8 +301,8 @@ workspace! {
 }
 
 impl Needs<'_> {
-    /// Fills the tables: the bytes that each operator needs on the device (those of idle blocks included), the bytes
-    /// that it writes, and the list of operators sorted by what they need.
+    /// Fills the tables: the bytes that each operator needs, those of idle blocks included; the bytes that it writes;
+    /// and the list of operators sorted by what they need.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -399,10 +399,9 @@ workspace! {
             /// `f64`. The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be
             /// recomputed.
             cost[IdleId]: u64[rows + blocks],
-            /// The indices of the idle times of blocks (the times between two accesses of a block), the one with the
-            /// least recompute cost first.
+            /// The indices of the idle times of blocks, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
-            /// Scratch memory for sorting the idle times of blocks: the times between two accesses of a block.
+            /// Scratch memory for sorting the idle times.
             aside: u32[rows + blocks],
         }
         parts {
@@ -421,9 +420,9 @@ workspace! {
 }
 
 impl Returns<'_> {
-    /// Finds for each idle time (time between two accesses of a block) what it costs to recompute its block, in ns per
-    /// byte (infinite if the block cannot be recomputed), and sorts the idle times by that. Also counts the idle times,
-    /// and finds whether blocks may be swapped.
+    /// Finds for each idle time of a block what it costs to recompute the block, in ns per byte, infinite if that
+    /// cannot be done. Sorts the idle times by this cost. Also counts the idle times, and finds whether blocks may be
+    /// swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());

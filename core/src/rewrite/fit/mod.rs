@@ -1,5 +1,5 @@
 //! Fits a network into less memory: rewrites its trace by in-place reuse, masks, swaps and recomputation, and places
-//! the residencies (live ranges of blocks on the device) of the rewritten trace.
+//! the *residencies* of the rewritten trace: the live ranges of its blocks on the device.
 //!
 //! Steps:
 //! 1. Each order of the operators is tried by itself (`means/order`): the recorded one and, if operators may be
@@ -12,11 +12,11 @@
 //! 3. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
 //! 4. Recomputation, then swaps: recomputation down to a level (a load, or what the links can carry), then swaps down
 //!    to the limit, for a grid of levels (module `levels`).
-//! 5. Swapping alone, by the [`Policy`] (the rule that decides which blocks are swapped): a schedule whose load is
-//!    within the limit. The times for which blocks are on the device are then shortened as far as the schedule takes no
-//!    longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep
-//!    the schedule of least time, and of equal ones the first, so that neither is ever worse than a policy that it
-//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule.
+//! 5. Swapping alone: the [`Policy`] decides which blocks are swapped, so that the load is within the limit. The times
+//!    for which blocks are on the device are then shortened as far as the schedule takes no longer. [`Policy::Auto`]
+//!    and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep the schedule of least
+//!    time, and of equal ones the first, so that neither is ever worse than a policy that it contains. The search of
+//!    [`Policy::Auto`] then goes on from the best schedule.
 //! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
 //!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
 //!    limit is held back below it. Recomputation and swaps are then planned again, several times.
@@ -71,7 +71,7 @@ pub use watch::{Progress, Strategy, Tried, Watch};
 /// The memory limit of a fit, the device, and how a schedule within the limit is searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The limit, in bytes: the most memory that the result may take on the device (its footprint).
+    /// The limit: the most memory that the result may take on the device, in bytes.
     pub limit: u64,
     /// The device, with its links to the host.
     pub device: Device,
@@ -81,25 +81,24 @@ pub struct Options {
     pub policy: Policy,
     /// The size of the smallest block that may be swapped, in bytes.
     pub least_bytes: u64,
-    /// Whether persistent blocks (alive for the whole iteration, as weights are) all stay on the device. They have to
-    /// if their memory belongs to somebody else, as that of a framework's parameters does.
+    /// Whether persistent blocks, such as weights, all stay on the device. They have to if their memory belongs to
+    /// somebody else, as that of a framework's parameters does.
     pub keep_persistent: bool,
     /// The alignment of all offsets, in bytes: a power of two. Sizes are rounded up to a multiple of it while the trace
     /// is fitted.
     pub alignment: u64,
     /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
-    /// The work that a search for swaps may do for each row of the trace, counted in operators and gaps (times in which
-    /// a block is idle) looked at. Rows beyond the first 10,000 add none. A fit makes many searches and placements, so
-    /// that it takes several times as long as one search; a [`Watch`] ends it sooner.
+    /// The work that a search for swaps may do for each row of the trace, counted in operators and idle times of blocks
+    /// looked at. Rows beyond the first 10,000 add none. A fit makes many searches and placements, so that it takes
+    /// several times as long as one search; a [`Watch`] ends it sooner.
     pub work: u64,
 }
 
 impl Options {
     /// The default alignment, in bytes: that of memory on GPUs, and of the runtime that runs fitted networks with CUDA.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
-    /// The default of [`work`](Self::work), the work that a search for swaps may do for each row of the trace, in
-    /// operators and gaps (idle times of blocks) looked at. With it a search takes about a second for 5,000 rows.
+    /// The default of [`work`](Self::work). With it a search for swaps takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
     /// Options for a limit in bytes and a device. All ways to save memory ([`Means`]) may be used but [`Means::Layer`].
@@ -134,10 +133,9 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// Room for the times of the rewritten trace's rows, one for each row.
     pub timings: &'a mut [Timing],
-    /// Room for the residencies (live ranges of blocks on the device) of the rewritten trace, as blocks to be placed.
+    /// Room for the live ranges of blocks on the device in the rewritten trace, as blocks to be placed.
     pub blocks: &'a mut [Block],
-    /// Room for the names of the residencies (live ranges on the device) in `blocks`: for each, the block of the trace,
-    /// and which of that block's residencies it is.
+    /// Room for the name of each live range in `blocks`: the block of the trace, and which of its live ranges it is.
     pub names: &'a mut [Residency],
     /// Room for the offset of each block in `blocks` from the start of the arena, in bytes.
     pub offsets: &'a mut [u64],
@@ -150,8 +148,8 @@ pub struct Lengths {
     pub rows: usize,
     /// Length of the slice of timings: the most rows that the result can have.
     pub timings: usize,
-    /// Length of the slices of blocks, names and offsets: the most residencies that the result can have. A residency is
-    /// a live range of a block on the device, from a malloc to its free.
+    /// Length of the slices of blocks, names and offsets: the most live ranges of blocks on the device that the result
+    /// can have.
     pub residencies: usize,
 }
 
@@ -163,8 +161,8 @@ impl Lengths {
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// The lengths of the buffers of a fit, as [`Lengths::of`] returns them. The trace has `rows` rows and `blocks`
-    /// block numbers; `accesses` of the rows are accesses, and `mallocs` are mallocs.
+    /// What [`Lengths::of`] returns, for a trace that has `rows` rows and `blocks` block numbers; of the rows,
+    /// `accesses` are accesses and `mallocs` are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;
@@ -174,8 +172,7 @@ impl Lengths {
     }
 
     /// Lengths for a recorded trace of `recorded` rows, if the rewritten trace has at most `rows` rows and
-    /// `residencies` residencies: live ranges of blocks on the device, from a malloc to its free. [`fit`] refuses
-    /// lengths below those of [`Lengths::of`].
+    /// `residencies` live ranges of blocks on the device. [`fit`] refuses lengths below those of [`Lengths::of`].
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -224,8 +221,8 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
         .and(stage::workspace(lengths))
 }
 
-/// Rewrites a trace so that its footprint (the memory that it takes on the device) is within a limit. Of the schedules
-/// that are found, the one that adds least time is the result.
+/// Rewrites a trace so that its footprint on the device is within a limit. Of the schedules that are found, the one
+/// that adds least time is the result.
 ///
 /// A persistent block (allocated at time 0, never freed) may end the iteration at another offset than it began at, or
 /// on the host. Who runs the rows again and again moves such blocks between two iterations: all are copied out before
@@ -373,9 +370,9 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Checks that each persistent block (allocated at time 0 and never freed) is allocated before the first row that reads
-/// or writes any block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, counted in rows:
-/// from the row of the malloc to the row of the free.
+/// Checks that each persistent block, such as a weight, is allocated before the first row that reads or writes any
+/// block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, counted in rows: from the row
+/// of the malloc to the row of the free.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {
@@ -414,8 +411,7 @@ const ALONE: u64 = 4;
 
 /// Tries the ways to save memory that `options` allow, alone and together, on one trace. `pass` has the trace, and
 /// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
-/// max load (most bytes alive at once) of `recorded`, in bytes. `Err` if a row of the trace is invalid or the lent
-/// memory is too short.
+/// most bytes alive at once in `recorded`. `Err` if a row of the trace is invalid or the workspace is too short.
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
@@ -449,11 +445,11 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// Makes the schedules of a trace that take least memory (by swaps, by recomputation, by both), however long they take,
-/// until one is within the limit. Returns the least of their footprints (bytes taken on the device); `u64::MAX` if none
-/// was made. How each is made does not depend on the limit, so that a fit with this footprint as its limit succeeds.
-/// `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row of
-/// the trace is invalid or the lent memory is too short.
+/// Makes the schedules of a trace that take least memory by swaps, by recomputation, and by both, however long they
+/// take, until one is within the limit. Returns the least of their footprints on the device, in bytes; `u64::MAX` if
+/// none was made. How each is made does not depend on the limit, so that a fit with this footprint as its limit
+/// succeeds. `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if
+/// a row of the trace is invalid or the workspace is too short.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
@@ -473,15 +469,15 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
 /// finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// How many operators and gaps (idle times of blocks) a search for swaps may look at: [`Options::work`] for each row of
-/// the recording, of at most [`MOST_ROWS`].
+/// How many operators and idle times of blocks a search for swaps may look at: [`Options::work`] for each row of the
+/// recording, of at most [`MOST_ROWS`].
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Which policies (rules that decide what is swapped) are tried. With [`Means::Swap`] in `using`: the policy in the
-/// options and, for [`Policy::Auto`] and [`Policy::Bayes`], the policies that it contains too; the best of their
-/// schedules is kept. With [`Means::Layer`] alone: [`Policy::Layer`]. With neither: none.
+/// Which swap policies are tried. With [`Means::Swap`] in `using`: the policy in the options and, for [`Policy::Auto`]
+/// and [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. With [`Means::Layer`]
+/// alone: [`Policy::Layer`]. With neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {

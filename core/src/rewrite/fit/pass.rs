@@ -24,11 +24,11 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many plans of recomputation are made, at most, where nothing is swapped. Each has more headroom (bytes held back
-/// below the limit) than the one before, whose placement was above the limit.
+/// How many plans of recomputation are made, at most, where nothing is swapped. Each has more headroom below the limit
+/// than the one before, whose placement was above the limit.
 const CHOICES: u32 = 10;
-/// Recomputation is planned again, with more headroom (bytes held back below the limit), where a placement is above the
-/// limit. Each such plan may do the work of the first plan divided by this.
+/// Where a placement is above the limit, recomputation is planned again with more headroom below it. Each such plan may
+/// do the work of the first plan divided by this.
 const LATER: u64 = 12;
 /// While no schedule fits, the budget of work is [`VAIN`] times the sum of this and the work of one search for swaps,
 /// all counted in blocks placed ([`patience`]).
@@ -39,8 +39,8 @@ const VAIN: u64 = 20;
 
 /// The work that may be done until a first schedule within the memory limit is found, counted in blocks placed. All
 /// traces that are tried share it: up to two for each order of the operators. It grows with `work`, which is what one
-/// search for swaps may do, counted in operators and gaps (idle times of blocks) looked at. [`WORK_PER_BLOCK`]
-/// operators or gaps count as one block placed.
+/// search for swaps may do, counted in operators and idle times of blocks looked at. [`WORK_PER_BLOCK`] of these count
+/// as one block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -54,12 +54,12 @@ pub(super) struct Arrangement<'p> {
     pub(super) swaps: Swaps<'p>,
     /// The work that the search for recomputation may do, in accesses and values looked at.
     pub(super) choice: u64,
-    /// The work that the search for swaps may do, in operators and gaps (idle times of blocks) looked at.
+    /// The work that the search for swaps may do, in operators and idle times of blocks looked at.
     pub(super) work: u64,
 }
 
 impl Arrangement<'_> {
-    /// Whether the arrangement swaps, recomputes, or does both or neither.
+    /// Whether values are swapped, recomputed, both or neither.
     const fn strategy(&self) -> Strategy {
         match (self.recomputes, self.swaps) {
             (false, Swaps::None) => Strategy::Free,
@@ -73,15 +73,14 @@ impl Arrangement<'_> {
 /// How much is recomputed before swaps are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// The load (bytes alive while an operator runs) down to which values are recomputed, before swaps lower it to the
-    /// limit.
+    /// The load down to which values are recomputed, before swaps lower it to the limit.
     pub(super) target: Target,
     /// Which values may be recomputed: those in the first `cheap` of [`Level::ALL`] parts of all values. The parts have
     /// equal bytes, and the first ones hold the values with the least recompute cost per byte.
     pub(super) cheap: u64,
 }
 
-/// How far recomputation lowers the load (the bytes alive while an operator runs). Swaps then lower it to the limit.
+/// How far recomputation lowers the load, the bytes alive while an operator runs. Swaps then lower it to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A target that is the same for every operator: values are recomputed until at most this many bytes are alive
@@ -108,8 +107,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace (lent memory) that a [`Pass`], the work on one trace, needs besides the workspaces of its
-/// recomputer and of its [`Stage`] (the memory of the schedules). It is enough for [`Stage::prove`] too.
+/// Length of the workspace that a [`Pass`], the work on one trace, needs besides the workspaces of its recomputer and
+/// of its [`Stage`]. It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     let judge = verify::workspace(rows, blocks, residencies)
@@ -135,8 +134,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(bound)
 }
 
-/// Length of the workspace of a [`Swapper`], which plans swaps, and of the tables that it plans with: the program
-/// (operators and their accesses) and the gaps (idle times of blocks).
+/// Length of the workspace of a [`Swapper`], which plans swaps, and of the tables that it plans with: the operators
+/// with their accesses, and the idle times of blocks.
 const fn swapping(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(Gaps::workspace(rows, blocks)).and(Swapper::workspace(rows, blocks))
 }
@@ -168,7 +167,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Tries to swap, to recompute, or neither, as `arrangement` says; it must not ask for both. A schedule that fits
-    /// is kept if it takes less time than the best so far. `Err` if a row of the trace is invalid or the lent memory is
+    /// is kept if it takes less time than the best so far. `Err` if a row of the trace is invalid or the workspace is
     /// too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
@@ -209,13 +208,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Estimates the time, in ns, that a schedule adds to the original if it recomputes as much as `level` says and
-    /// then swaps until the load (bytes alive while an operator runs) is within the limit. Nothing is placed. Returns
-    /// none:
+    /// then swaps until the load is within the limit. Nothing is placed. Returns none:
     /// - if the limit is missed;
     /// - if the schedule is known to add at least `most` ns, or so much that it is not worth making;
     /// - if the budget of work is used up, or the caller has ended the work.
     ///
-    /// `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn promise(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -240,7 +238,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
     /// goes on from that schedule to better ones. Returns the time, in ns, that the best of these schedules adds to the
-    /// original; none if no schedule fits. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// original; none if no schedule fits. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -260,7 +258,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// out. A plan by walks that adds more than `most` ns is dropped. If `level` has the same load for all operators
     /// and lets every value be recomputed, the segments of Chen et al. 2016 are tried too. Their plan is kept if it
     /// takes less time, or if the walks do not come down to the load of `level`. Returns whether there is a plan; its
-    /// load may be above that of `level`. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// load may be above that of `level`. `Err` if a row of the trace is invalid or the workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
@@ -287,9 +285,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation that brings the load (bytes alive while an operator runs) down to `limit` bytes, as far as
-    /// it can. The search ends after about `choice` accesses and values looked at, and counts them as work spent.
-    /// Returns the cost of the best plan; none if no plan was completed that adds at most `most` ns to the original.
+    /// Plans recomputation that brings the load down to `limit` bytes, as far as it can. The search ends after about
+    /// `choice` accesses and values looked at, and counts them as work spent. Returns the cost of the best plan; none
+    /// if no plan was completed that adds at most `most` ns to the original.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice, most as u64);
@@ -297,10 +295,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         walked
     }
 
-    /// Makes schedules from the plans of Chen et al. 2016, in which the values of a segment (some operators in a row)
-    /// are freed together and recomputed together. Takes the plans that are within the limit and add less time to the
-    /// original than the cutoff, from which on a schedule is not worth making. `Err` if a row of the trace is invalid
-    /// or the lent memory is too short.
+    /// Makes schedules from the plans of Chen et al. 2016, in which the values of some operators in a row are freed
+    /// together and recomputed together. Takes the plans that are within the limit and whose added time is below the
+    /// cutoff. `Err` if a row of the trace is invalid or the workspace is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -315,9 +312,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes schedules as `arrangement` (a combination of swaps and recomputation) says, and places them. What is
-    /// recomputed has been planned before; the swaps are planned here. Returns whether a schedule fits and, if none
-    /// does, why. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Makes schedules as `arrangement` says, and places them. What is recomputed has been planned before; the swaps
+    /// are planned here. Returns whether a schedule fits and, if none does, why. `Err` if a row of the trace is invalid
+    /// or the workspace is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))
@@ -355,10 +352,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Tries `arrangement`, which either swaps or recomputes. Schedules are made even if they are planned to take a
-    /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff (the
-    /// added time from which on a schedule is not worth making) is set anew
-    /// ([`Kept::loosen`](super::stage::Kept::loosen)). If it was lower before, it goes back to that in the end. `Err`
-    /// if a row of the trace is invalid or the lent memory is too short.
+    /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff on the
+    /// added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). If it was lower before, it goes back to
+    /// that in the end. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
@@ -368,8 +364,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Whether the [lower bound](takes_at_least) proves that every schedule within the limit that saves memory by
     /// `means` alone takes at least as long as the best schedule so far. On a trace with masks or in-place reuse, the
-    /// bound is for `means` together with these. `Err` if a row of the trace is invalid or the lent memory is too
-    /// short.
+    /// bound is for `means` together with these. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
         let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
@@ -377,10 +372,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
-    /// Writes the trace in which swaps are planned next. Recomputations are written into it if `arrangement` (a
-    /// combination of swaps and recomputation) asks for them. Calls `then` with a [`Trial`], which plans swaps in this
-    /// trace, and returns what `then` returns. `Err` also if a row of the trace is invalid or the lent memory is too
-    /// short.
+    /// Writes the trace in which swaps are planned next. Recomputations are written into it if `arrangement` asks for
+    /// them. Calls `then` with a [`Trial`], which plans swaps in this trace, and returns what `then` returns. `Err`
+    /// also if a row of the trace is invalid or the workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -425,9 +419,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         then(&mut trial)
     }
 
-    /// Adds headroom (bytes held back below the limit) for the next plan of recomputation, in the operators where the
-    /// last placement is above the limit. It is `part` thirds of the bytes above the limit, and at least 1/512 of the
-    /// limit. An operator and the operators that are recomputed right before it share one headroom.
+    /// Adds headroom below the limit for the next plan of recomputation, in the operators where the last placement is
+    /// above the limit. It is `part` thirds of the bytes above the limit, and at least 1/512 of the limit. An operator
+    /// and the operators that are recomputed right before it share one headroom.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
@@ -465,10 +459,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes the schedule of least memory that `arrangement` (a combination of swaps and recomputation) gives, and
-    /// keeps it if it fits. Returns its footprint (the bytes that it takes on the device); `u64::MAX` if there is none.
-    /// `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row
-    /// of the trace is invalid or the lent memory is too short.
+    /// Makes the schedule of least memory that `arrangement` gives, and keeps it if it fits. Returns the bytes that it
+    /// takes on the device; `u64::MAX` if there is none. `peak` is the max load, in bytes, of the recording with its
+    /// operators in the order of this trace. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

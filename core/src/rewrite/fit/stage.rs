@@ -40,8 +40,8 @@ pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
 /// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
-/// The work that one placement counts as, at most: this many times the work that its heuristics may do. Some methods
-/// report often before they have placed all blocks, so that to count all blocks for each report would be too much.
+/// The most work that one placement counts as: this many times the work that its heuristics may do. Some methods report
+/// often before they have placed all blocks, so that to count all blocks for each report would be too much.
 const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
 /// what the best schedule adds: neither its placement nor a search that goes on from it is likely to gain so much.
@@ -76,8 +76,8 @@ pub(super) struct Stage<'a, 'w> {
     pub(super) kept: Kept<'a, 'w>,
 }
 
-/// A rewritten trace, and the offset of each of its residencies: the live ranges of blocks on the device, from a malloc
-/// to its free.
+/// A rewritten trace, and the offset of each of its *residencies*: the live ranges of blocks on the device, from a
+/// malloc to its free.
 pub(super) struct Placed<'a, 'w> {
     /// Room for the rows, of which the first `len` are in use.
     rows: &'a mut [Row],
@@ -85,28 +85,28 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// For each residency (live range of a block on the device), the number of the block as part of which it is placed.
-    /// Where operators write in place, several residencies are placed as one block.
+    /// For each live range of a block on the device, the number of the block as part of which it is placed. Where
+    /// operators write in place, several live ranges are placed as one block.
     part_of: &'w mut [u32],
-    /// Whether operators write in place, so that several live ranges (an input's and the output's written over it) may
-    /// be one block for the placement.
+    /// Whether operators write in place: the live ranges of an input and of the output written over it may then be
+    /// placed as one block.
     in_place: bool,
     /// The alignment of all offsets, in bytes.
     alignment: u64,
     /// How many of the `rows` are in use.
     len: usize,
-    /// How many residencies the trace has: live ranges of blocks on the device, from a malloc to its free.
+    /// How many live ranges the blocks of the trace have on the device.
     residencies: usize,
-    /// How many blocks the latest call of [`Placed::place`] placed: as many as residencies (live ranges of blocks on
-    /// the device), or fewer where operators write in place, since several residencies may then be one block.
+    /// How many blocks the latest call of [`Placed::place`] placed: one for each live range of a block on the device,
+    /// or fewer where operators write in place, since several live ranges may then be one block.
     merged: usize,
     /// The work that all placements so far took together, in blocks placed: each start of the heuristics places all
     /// blocks.
     cost: u64,
 }
 
-/// The best schedule that fits, and what limits the search for better ones: the cutoff (a schedule that adds at least
-/// so many ns to the original is not worth making), and the budget of work.
+/// The best schedule that fits, and what limits the search for better ones: the cutoff on the time that a schedule adds
+/// to the original, and the budget of work.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
@@ -136,7 +136,7 @@ struct Best {
     footprint: u64,
     /// How many rows the best schedule has.
     rows: usize,
-    /// How many residencies (live ranges of blocks on the device) the best schedule has.
+    /// How many live ranges the blocks have on the device in the best schedule.
     residencies: usize,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Within {
     pub(super) few: u64,
 }
 
-/// Length of the workspace (lent memory) of a [`Stage`], in which schedules are made.
+/// Length of the workspace of a [`Stage`], in which schedules are made.
 pub(super) const fn workspace(lengths: Lengths) -> WorkspaceLen {
     WorkspaceLen { words: lengths.residencies, indices: lengths.residencies }
 }
@@ -207,15 +207,15 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Sets the cutoff (the added time from which on a schedule is not worth making) to infinity: the schedules that
-    /// follow are made even if they add more time than the best one. The best schedule is kept.
+    /// Sets the cutoff on the added time to infinity: the schedules that follow are made even if they add more time
+    /// than the best one. The best schedule is kept.
     pub(super) fn forget(&mut self) {
         self.kept.cutoff = f64::INFINITY;
     }
 
     /// Writes the trace in which swaps are planned next, and returns how many rows it has. It is the trace of `base`
     /// or, if `rerun`, that trace with the recomputations of the best plan that `recomputer` has. `Err` if a row of the
-    /// trace is invalid or the lent memory is too short.
+    /// trace is invalid or the workspace is too short.
     pub(super) fn between(
         &mut self,
         base: Base<'_>,
@@ -281,8 +281,8 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 }
 
-/// Gives the blocks in `rows`, whose sizes are rounded up to the alignment, the sizes that they were recorded with.
-/// Masks (bits kept in place of recorded blocks) keep the sizes that they have.
+/// Gives the blocks in `rows`, whose sizes are rounded up to the alignment, the sizes that they were recorded with. Bit
+/// masks keep the sizes that they have.
 fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>) {
     let mut size = scratch.words(recorded.blocks);
     for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
@@ -300,10 +300,9 @@ impl<'a> Kept<'a, '_> {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Sets the cutoff (the added time, in ns, from which on a schedule is not worth making) to [`HOPELESS`] times the
-    /// time that the best schedule of all traces adds, or to infinity if there is none. So schedules are made too that
-    /// are planned to take a little longer than the best, since the search may go on from them to better ones. Returns
-    /// the cutoff that was set before.
+    /// Sets the cutoff on the added time to [`HOPELESS`] times what the best schedule of all traces adds, or to
+    /// infinity if there is none. So schedules that are planned to take a little longer than the best are made too,
+    /// since the search may go on from them to better ones. Returns the cutoff that was set before, in ns.
     pub(super) fn loosen(&mut self) -> f64 {
         let cutoff = self.best.map_or(f64::INFINITY, |best| best.overhead * HOPELESS);
         core::mem::replace(&mut self.cutoff, cutoff)
@@ -345,23 +344,22 @@ impl<'a> Kept<'a, '_> {
         self.best.is_some() && self.is_spent()
     }
 
-    /// Drops the best schedule, and sets the cutoff (the added time from which on a schedule is not worth making) to
-    /// infinity: the next schedule is worth making however long it takes.
+    /// Drops the best schedule, and sets the cutoff on the added time to infinity: the next schedule is worth making
+    /// however long it takes.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.cutoff = f64::INFINITY;
     }
 
-    /// Lowers the cutoff to `cutoff` ns, unless it is lower already: a schedule that adds at least the cutoff to the
-    /// time of the original is not worth making.
+    /// Lowers the cutoff on the added time to `cutoff` ns, unless it is lower already.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
     /// Keeps the schedule in `made` as the best, if it takes less time than the best so far. The schedule adds
-    /// `overhead` ns to the original, and takes `footprint` bytes on the device. Even if it is not kept, the cutoff
-    /// (the added time from which on a schedule is not worth making) is lowered to `overhead`. The memory of the
-    /// schedule that was the best becomes room for the next one.
+    /// `overhead` ns to the original, and takes `footprint` bytes on the device. Even if it is not kept, the cutoff on
+    /// the added time is lowered to `overhead`. The memory of the schedule that was the best becomes room for the next
+    /// one.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
@@ -401,10 +399,10 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of the schedule that `swapper` has planned, and places its residencies (the live ranges of
-    /// blocks on the device). `within` says when the placement is given up; if it is none, it never is. Returns the
-    /// peak in bytes, which may be above the limit; none if there is no room for the rows or residencies. `Err` if a
-    /// row of the trace is invalid or the workspace is too short.
+    /// Writes the rows of the schedule that `swapper` has planned, and places the live ranges of its blocks on the
+    /// device. `within` says when the placement is given up; if it is none, it never is. Returns the peak in bytes,
+    /// which may be above the limit; none if there is no room for the rows or the live ranges. `Err` if a row of the
+    /// trace is invalid or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

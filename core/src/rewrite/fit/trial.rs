@@ -1,12 +1,12 @@
-//! The trial of one arrangement (combination of swaps and recomputation): policies decide which blocks are swapped, and
-//! their schedules are placed until one fits.
+//! The trial of one combination of swaps and recomputation: policies decide which blocks are swapped, and their
+//! schedules are placed until one fits.
 //!
-//! A policy plans within the limit. Where the placement is above the limit, headroom (bytes held back below the limit)
-//! is added there, and the policy plans again, or starts over where the new plan takes much longer ([`Trial::insist`]).
-//! The schedule of a policy does not depend on the policies before it, so that it is the same whether the policy is
-//! tried alone or as a part of another: a policy that contains others is never worse. The search goes on from the best
-//! schedule of all policies: the schedule is improved, placed again, and kept if it fits and takes less time
-//! ([`Trial::climb`]).
+//! A policy plans within the limit. Where the placement is above the limit, *headroom* is added there: bytes held back
+//! below the limit. The policy then plans again, or starts over where the new plan takes much longer
+//! ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is the same
+//! whether the policy is tried alone or as a part of another: a policy that contains others is never worse. The search
+//! goes on from the best schedule of all policies: the schedule is improved, placed again, and kept if it fits and
+//! takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -20,15 +20,15 @@ use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace};
 
-/// The most plans that a policy (a rule that decides which blocks are swapped) makes until a schedule fits.
+/// The most plans that a swap policy makes until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// If the first plan of a policy (a rule that decides which blocks are swapped) does not fit once placed, the policy
-/// plans again. Each later plan may do the work of the first divided by this.
+/// If the first plan of a swap policy does not fit once placed, the policy plans again. Each later plan may do the work
+/// of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// A policy plans again with more headroom (bytes held back below the limit) where its placement is above the limit. If
-/// the new plan adds more than this many times the time that the plan before it added, the search for swaps starts
-/// over. In a network of some thousand operators, the swaps that are added for headroom are far from the best, and a
-/// later plan may do too little work to find better ones.
+/// Where its placement is above the limit, a swap policy plans again with more headroom below it. If the new plan adds
+/// more than this many times the time that the plan before it added, the search for swaps starts over. In a network of
+/// some thousand operators, the swaps that are added for headroom are far from the best, and a later plan may do too
+/// little work to find better ones.
 const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
 /// recording's time. So a small difference does not make the search start over.
@@ -36,8 +36,8 @@ const LEAST_LEAP: f64 = 0.002;
 /// Where the search for swaps starts over ([`LEAP`]), it may do the work of the first search for the same trace and
 /// policy, divided by this number.
 const OVER: u64 = 4;
-/// Placing a block takes as long as looking at this many operators and gaps (idle times of blocks) in a search. With
-/// this factor the work of searches is converted to blocks placed.
+/// Placing a block takes as long as looking at this many operators and idle times of blocks in a search. With this
+/// factor the work of searches is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// Before swaps are planned, a lower bound on the time of their schedules is computed. It looks at this many operators,
 /// those that need most memory: a proof that all schedules are too slow mostly comes from one of the first. To look at
@@ -77,7 +77,7 @@ const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48
 
 /// How the search for swaps goes on where values are recomputed, in two parts. First each plan starts from the plan
 /// before it, as in [`WANDER`]; then the search goes back to the best schedule after a few plans that are not better,
-/// as in [`NEAR`]. Both parts get less work than there, since they are done for many levels (how much is recomputed).
+/// as in [`NEAR`]. Both parts get less work than there, since they are done for many levels of recomputation.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -85,7 +85,7 @@ const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Cl
 pub(super) enum Swaps<'p> {
     /// Nothing is swapped.
     None,
-    /// These policies (rules that decide which blocks are swapped) plan swaps, one after the other.
+    /// These policies plan swaps, one after the other.
     By(&'p [Policy]),
 }
 
@@ -100,8 +100,8 @@ pub(super) enum Outcome {
     Fails,
 }
 
-/// One arrangement (combination of swaps and recomputation) as it is tried. It has the trace before swaps, the swapper
-/// that plans swaps in it, and the memory in which the schedules are placed.
+/// One combination of swaps and recomputation as it is tried: the trace before swaps, the swapper that plans swaps in
+/// it, and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
     /// The rows of the trace before swaps, written as if this trace had been recorded: each live range is a block of
@@ -142,7 +142,7 @@ enum Settled {
 impl Trial<'_, '_, '_, '_> {
     /// Whether the [lower bound](takes_at_least) proves that every schedule within the limit that is made by swaps in
     /// the trial's trace (`rows`) takes at least `overhead` ns longer than the recording. `Err` if a row of the trace
-    /// is invalid or the lent memory is too short.
+    /// is invalid or the workspace is too short.
     pub(super) fn takes_at_least(&mut self, overhead: f64) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
@@ -150,8 +150,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Plans swaps by each policy in `swaps`, or no swaps, and places the schedule of each plan. Returns whether any of
-    /// these schedules fits and, if none does, why. `work` is how many operators and gaps (idle times of blocks) a
-    /// search for swaps may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// these schedules fits and, if none does, why. `work` is how many operators and idle times of blocks a search for
+    /// swaps may look at. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -163,11 +163,10 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// Tries the `policies` (rules that decide which blocks are swapped) one after the other. [`Policy::Auto`] searches
-    /// for better schedules twice: from its own first schedule that fits and, after all policies, from the best
-    /// schedule of any policy. `work` is how many operators and gaps (idle times of blocks) a search may look at.
-    /// Returns whether a schedule fits and, if none does, why. `Err` if a row of the trace is invalid or the lent
-    /// memory is too short.
+    /// Tries the swap policies one after the other. [`Policy::Auto`] searches for better schedules twice: from its own
+    /// first schedule that fits and, after all policies, from the best schedule of any policy. `work` is how many
+    /// operators and idle times of blocks a search may look at. Returns whether a schedule fits and, if none does, why.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -200,9 +199,9 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
-    /// goes on from that schedule to better ones. `work` is how many operators and gaps (idle times of blocks) a search
-    /// may look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
-    /// fits. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// goes on from that schedule to better ones. `work` is how many operators and idle times of blocks a search may
+    /// look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
+    /// fits. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -218,9 +217,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// Plans swaps by a policy, without headroom (no bytes are held back below the limit). `work` is how many operators
-    /// and gaps (idle times of blocks) a search may look at. Returns the time, in ns, that the plan adds to the trace
-    /// without swaps; none if it misses the limit.
+    /// Plans swaps by a policy, without headroom below the limit. `work` is how many operators and idle times of blocks
+    /// a search may look at. Returns the time, in ns, that the plan adds to the trace without swaps; none if it misses
+    /// the limit.
     fn plan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         (self.attempt, self.spent) = (0, 0);
         self.swapper.clear_headroom();
@@ -239,18 +238,18 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it by plans that take less time
     /// ([`climb`](Self::climb)). `best` is the time, in ns, that this schedule adds to the trace without swaps; returns
-    /// the time that the best schedule found adds. `work` is how many operators and gaps (idle times of blocks) a whole
-    /// search may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// the time that the best schedule found adds. `work` is how many operators and idle times of blocks a whole search
+    /// may look at. `Err` if a row of the trace is invalid or the workspace is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places the planned schedule, and plans again with more headroom (bytes held back below the limit), until a
-    /// schedule fits. `planned` is the time, in ns, that the plan adds to the trace without swaps. `work` is how many
-    /// operators and gaps (idle times of blocks) the search for the first plan could look at. Returns the result of the
-    /// last placement. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Places the planned schedule, and plans again with more headroom below the limit, until a schedule fits.
+    /// `planned` is the time, in ns, that the plan adds to the trace without swaps. `work` is how many operators and
+    /// idle times of blocks the search for the first plan could look at. Returns the result of the last placement.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
         let few = if policy == Policy::Auto { FEW_OF_SEARCH } else { FEW };
         let mut planned = Some(planned);
@@ -271,11 +270,11 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
-    /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
-    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the time
-    /// that the best schedule found adds. `work` is how many operators and gaps (idle times of blocks) a whole search
-    /// may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Improves the schedule that is planned, by plans that take less time. The headroom below the limit is lowered
+    /// after a schedule that fits and after a plan that is no better, and raised after a placement above the limit.
+    /// `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the time that the best
+    /// schedule found adds. `work` is how many operators and idle times of blocks a whole search may look at. `Err` if
+    /// a row of the trace is invalid or the workspace is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -311,9 +310,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans swaps again by `policy`, with the present headroom (bytes held back below the limit). `work` is about how
-    /// many operators and gaps (idle times of blocks) the search looks at. Returns the time, in ns, that the plan adds
-    /// to the trace without swaps; none if the limit is missed or the caller has ended the work.
+    /// Plans swaps again by `policy`, with the present headroom below the limit. `work` is about how many operators and
+    /// idle times of blocks the search looks at. Returns the time, in ns, that the plan adds to the trace without
+    /// swaps; none if the limit is missed or the caller has ended the work.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
@@ -327,18 +326,17 @@ impl Trial<'_, '_, '_, '_> {
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit). `work` is how
-    /// many operators and gaps (idle times of blocks) the search may look at. `planned` is the time, in ns, that the
-    /// present schedule adds to the trace without swaps; none if it misses the limit. The new schedule replaces the
-    /// present one only if it takes less time. Returns the added time of the one that is kept; none also if the caller
-    /// has ended the work.
+    /// Searches for swaps from the start, with the present headroom below the limit. `work` is how many operators and
+    /// idle times of blocks the search may look at. `planned` is the time, in ns, that the present schedule adds to the
+    /// trace without swaps; none if it misses the limit. The new schedule replaces the present one only if it takes
+    /// less time. Returns the added time of the one that is kept; none also if the caller has ended the work.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
     /// Calls `plan` with the limit in bytes and returns what `plan` returns. If the caller has ended the work, returns
-    /// none and does not call `plan`. Counts two kinds of work as spent: `work`, the operators and gaps (idle times of
-    /// blocks) that the search in `plan` may look at, and the work that `plan` does to choose gaps for swaps.
+    /// none and does not call `plan`. Counts two kinds of work as spent: `work`, the operators and idle times of blocks
+    /// that the search in `plan` may look at, and the work that `plan` does to choose idle times for swaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -348,8 +346,8 @@ impl Trial<'_, '_, '_, '_> {
         self.counted(|swapper| plan(swapper, limit))
     }
 
-    /// Calls `plan` and returns what `plan` returns. Counts as spent the work that `plan` does to choose the gaps
-    /// (times in which a block is idle) in which blocks are swapped.
+    /// Calls `plan` and returns what `plan` returns. Counts as spent the work that `plan` does to choose the idle times
+    /// in which blocks are swapped.
     pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
         let before = self.swapper.selected();
         let planned = plan(self.swapper);
@@ -366,7 +364,7 @@ impl Trial<'_, '_, '_, '_> {
     /// Shortens the times for which blocks are on the device, as far as this makes the schedule no slower. Then places
     /// the schedule, and keeps it if it fits and is the best. `overhead` is the time, in ns, that the schedule adds to
     /// the trace without swaps. A placement far above the limit is given up after `few` blocks placed. `Err` if a row
-    /// of the trace is invalid or the lent memory is too short.
+    /// of the trace is invalid or the workspace is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -405,10 +403,9 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load (bytes alive while an operator runs), and keeps it if it fits and is
-    /// the best. For [`Policy::Layer`], makes the only schedule that its rule gives. Returns the footprint (the bytes
-    /// that the schedule takes on the device); `u64::MAX` if there is no room for its rows. `Err` if a row of the trace
-    /// is invalid or the lent memory is too short.
+    /// Makes and places the schedule of least load, and keeps it if it fits and is the best. For [`Policy::Layer`],
+    /// makes the only schedule that its rule gives. Returns the bytes that the schedule takes on the device; `u64::MAX`
+    /// if there is no room for its rows. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
@@ -430,8 +427,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(least)
     }
 
-    /// Adds headroom (bytes held back below the limit) in the operators where the last placement is above the limit. It
-    /// is `part` thirds of the bytes above the limit, and at least 1/512 of the limit.
+    /// Adds headroom below the limit in the operators where the last placement is above it. It is `part` thirds of the
+    /// bytes above the limit, and at least 1/512 of the limit.
     fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));
@@ -448,9 +445,9 @@ impl Settled {
     }
 }
 
-/// How many thirds of the excess (the bytes by which the last placement is above the limit) are added to the headroom
-/// (bytes held back below the limit). `attempt` is the number of the plan that was placed, counted from 0, of
-/// `attempts` in all. The result is 1 for the first half of the plans, 3 for the last two, and 2 for those between.
+/// How many thirds of the bytes by which the last placement is above the limit are added to the headroom below it.
+/// `attempt` is the number of the plan that was placed, counted from 0, of `attempts` in all. The result is 1 for the
+/// first half of the plans, 3 for the last two, and 2 for those between.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }

@@ -20,8 +20,7 @@ pub enum Strategy {
     Swap,
     /// Recomputation alone.
     Recompute,
-    /// Recomputation until the load (bytes alive while an operator runs) is down to some level, then swaps until it is
-    /// within the limit.
+    /// Recomputation until the bytes alive are down to some level, then swaps until they are within the limit.
     RecomputeThenSwap,
 }
 

@@ -1,5 +1,5 @@
-//! Weights for the four scores by which gaps (times in which a block is idle) are chosen for swaps, by Bayesian
-//! optimisation (Zhang et al. 2019, section 4.3).
+//! Weights for the four scores by which idle times of blocks are chosen for swaps, by Bayesian optimisation (Zhang et
+//! al. 2019, section 4.3).
 //!
 //! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. Each time,
 //! sets of four weights are drawn at random, and the set with the largest expected improvement over the least overhead
@@ -15,8 +15,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::zhang::Weights;
 
-/// How many sets of weights of the scores (how much each score counts when gaps are chosen) the Bayesian optimisation
-/// tries at most. To try a set is to make a schedule with it.
+/// The most sets of weights of the scores that the Bayesian optimisation tries. To try a set is to make a schedule with
+/// it.
 const TRIALS: usize = 30;
 /// How many random sets of weights are compared to choose the one to try next: that with the largest expected
 /// improvement.
@@ -28,10 +28,10 @@ const LENGTH: f64 = 0.7;
 /// the Cholesky factor has a square below this number, so that none is 0.
 const NOISE: f64 = 1e-4;
 
-/// Finds the weights of the four scores by which gaps (times in which a block is not used) are chosen for swaps: of the
-/// weights that are tried, those that give the least overhead; [`Weights::DOA`] if none give a schedule. `overhead`
-/// makes the schedule of some weights and returns its overhead in ns, or none if these weights give no schedule. The
-/// search ends early once a schedule has no overhead.
+/// Finds the weights of the four scores by which idle times of blocks are chosen for swaps: of the weights that are
+/// tried, those that give the least overhead; [`Weights::DOA`] if none give a schedule. `overhead` makes the schedule
+/// of some weights and returns its overhead in ns, or none if these weights give no schedule. The search ends early
+/// once a schedule has no overhead.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -57,8 +57,7 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 
 /// The sets of weights that were tried so far, and the Gaussian process that predicts the overhead of others.
 struct Process {
-    /// The weights that were tried, each four numbers: the factors of the scores by which gaps (times in which a block
-    /// is not used) are chosen for swaps.
+    /// The weights that were tried: one for each of the four scores by which idle times of blocks are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
     /// For each set of weights that was tried, the overhead of its schedule, in ns. If the weights gave no schedule, it
     /// is a number above all overheads seen by then.
@@ -124,8 +123,7 @@ impl Process {
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
     /// Draws [`DRAWS`] sets of weights at random, and returns the one to try next: that with the largest expected
-    /// improvement over the least overhead so far. A set has one weight for each of the four scores of a gap (a time in
-    /// which a block is not used).
+    /// improvement over the least overhead so far. A set has one weight for each of the four scores of an idle time.
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;

@@ -14,8 +14,8 @@
 //! to O(log n) memory for O(n log n) time. The module `mirror` makes the order of the runs, and says what is never
 //! recomputed.
 //!
-//! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y (the
-//! bytes of the largest segment) too. And the last segment is not dropped, since the backward pass begins with it.
+//! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
+//! And the last segment is not dropped, since the backward pass begins with it.
 //!
 //! The paper leaves open where the candidates for cuts are. Here they are places between operators of the forward pass.
 //! With [`Cuts::One`] a place is a candidate if later operators of the forward pass access only one of the blocks
@@ -311,9 +311,9 @@ impl<'a> Planner<'a> {
         emit::write(values, follower.script(), steps, scratch, out)
     }
 
-    /// Makes the plans of Chen et al. 2016 that differ in their budget (the bytes after which a segment ends), one
-    /// after the other, and calls `see` with each. Meanwhile `self.mirror` has the order in which that plan runs and
-    /// recomputes the operators.
+    /// Makes the plans of Chen et al. 2016 that differ in the bytes after which a segment ends, one after the other,
+    /// and calls `see` with each. Meanwhile `self.mirror` has the order in which that plan runs and recomputes the
+    /// operators.
     fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
         let finest = Plan::Budget(0, cuts);
         let Mirrored { stored, segment, .. } = self.arrange(finest);
@@ -326,9 +326,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators.
-    /// There are plans that differ in their budget (the bytes after which a segment ends) and recursive plans, both
-    /// with each rule for where the forward pass may be cut ([`Cuts`]). The last plan drops the results of cheap
-    /// operators.
+    /// There are plans that differ in the bytes after which a segment ends, and recursive plans, both with each rule
+    /// for where the forward pass may be cut ([`Cuts`]). The last plan drops the results of cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {

@@ -1,19 +1,18 @@
-//! Layrub's policy of swapping by layers: which gaps (times in which a block is idle) are used for swaps, and when the
-//! copies begin. [`layrub`](super::layrub) measures the memory that activations and gradients then take.
+//! Layrub's policy of swapping by layers: in which idle times blocks are swapped, and when the copies begin.
+//! [`layrub`](super::layrub) measures the memory that activations and gradients then take.
 
 use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
-/// Makes the schedule of Layrub (Jin et al. 2018). A block is swapped in a gap (a time in which no operator accesses
-/// it) under four conditions:
-/// - the gap is longer than one operator;
-/// - the operator with the max load (the most bytes alive) lies in it;
+/// Makes the schedule of Layrub (Jin et al. 2018). A block is swapped in an idle time under four conditions:
+/// - it is longer than one operator;
+/// - the operator with the max load lies in it;
 /// - the block is read after it;
 /// - the host has room for the block.
 ///
-/// The block is copied out as soon as the gap begins, and copied back one operator ahead of its next reader; compute
-/// waits for each copy out. `limit` does not change the schedule; returns false if the load of the schedule is above
-/// `limit` bytes.
+/// The block is copied out as soon as the idle time begins, and copied back one operator ahead of its next reader;
+/// compute waits for each copy out. `limit` does not change the schedule; returns false if the load of the schedule is
+/// above `limit` bytes.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

@@ -139,9 +139,9 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// Swaps blocks by Layrub's rule ([`Policy::Layer`]), without a limit on the load (bytes alive at a step), and writes
-/// the rows of the trace to `out`. Returns how many rows there are; fails if `out` is too short. Blocks below
-/// `least_bytes` bytes are not swapped.
+/// Swaps blocks by Layrub's rule ([`Policy::Layer`]), without a limit on the load, and writes the rows of the trace to
+/// `out`. Returns how many rows there are; fails if `out` is too short. Blocks below `least_bytes` bytes are not
+/// swapped.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -290,8 +290,8 @@ impl Layers<'_> {
         }
     }
 
-    /// The bytes of the mask (the signs of the elements) that is kept of an activation if a gradient is written over
-    /// the activation; 0 if no gradient of a ReLU reads the activation.
+    /// The bytes of the bit mask that is kept of an activation if a gradient is written over it; 0 if no gradient of a
+    /// ReLU reads the activation.
     fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }

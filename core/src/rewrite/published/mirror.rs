@@ -1,6 +1,6 @@
 //! Recomputation by mirror counts: each operator is recomputed as often as its count says.
 //!
-//! Problem: given for each operator of the forward pass how often it may be recomputed (its *mirror count*), make the
+//! Problem: given for each operator of the forward pass how often it may be recomputed, its *mirror count*, make the
 //! order of runs in which the backward pass finds all that it reads. The forward pass ends with the last operator that
 //! may be recomputed. The blocks that the forward pass makes, and that are freed in the end, are its *results*.
 //!
@@ -32,7 +32,7 @@ use crate::table::record;
 use crate::workspace::workspace;
 use crate::{Error, Workspace, sort};
 
-/// The largest mirror count that an operator may have. The mirror count is how often the operator may be recomputed.
+/// The most times that an operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
 /// A recomputation is kept as one number. This many of its lowest bits say which recomputation of the operator it is,
@@ -65,23 +65,21 @@ record! {
         pub(in crate::rewrite) last_forward: Option<u32>,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
-        /// The version (a block's value between two writes) that the block holds at the end of the forward pass; none
-        /// if the forward pass does not write it.
+        /// The value that the block holds at the end of the forward pass; none if the forward pass does not write it.
         last_version: Option<VersionId>,
     }
 }
 
 workspace! {
-    /// How often each operator of a program may be recomputed (its mirror count), and the order in which operators then
-    /// run and are recomputed: before each operator of the backward pass come the recomputations that its inputs need.
+    /// How often each operator of a program may be recomputed, and the order in which operators then run and are
+    /// recomputed: before each operator of the backward pass come the recomputations that its inputs need.
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; values: &'a Values<'a>) then begin {
         tables {
             /// For each operator, 1 if it cannot be recomputed, else 0.
             fixed: u32[rows],
-            /// The mirror count of each operator, which is how often it may be recomputed.
+            /// How often each operator may be recomputed.
             count: u32[rows],
-            /// For each block, the least mirror count (how often an operator may be recomputed) of the operators that
-            /// write the block.
+            /// For each block, how often its writers may be recomputed: the least count of them all.
             least[BlockId]: u32[blocks],
             /// For each operator: which of its recomputations were added to `batch` so far. Bit k stands for
             /// recomputation k; the first is recomputation 1.
@@ -114,8 +112,8 @@ workspace! {
 
 impl<'a> Mirror<'a> {
     /// Finds the forward pass and its results, which are the blocks that only the forward pass writes and that are
-    /// freed before the iteration ends. Each operator's mirror count (how often it may be recomputed) is 0 at first;
-    /// the largest that may be set is `depth`.
+    /// freed before the iteration ends. No operator may be recomputed at first; each may later be allowed at most
+    /// `depth` times.
     ///
     /// # Errors
     /// [`RowFault::TooManyRows`] from 2²⁷ rows on.
@@ -147,8 +145,8 @@ impl<'a> Mirror<'a> {
         &self.run
     }
 
-    /// Sets an operator's mirror count, which is how often it may be recomputed: `count`, but at most [`DEEPEST`], and
-    /// 0 if the operator cannot be recomputed.
+    /// Sets how often an operator may be recomputed: `count` times, but at most [`DEEPEST`], and 0 if it cannot be
+    /// recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
@@ -206,8 +204,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Makes the mirror counts (how often each operator may be recomputed) agree: operators that write to the same
-    /// block get the least count of them all.
+    /// Makes the counts of how often operators may be recomputed agree: operators that write to the same block get the
+    /// least count of them all.
     pub(in crate::rewrite) fn settle(&mut self) {
         let values = self.values;
         let writes = |operator| values.managed(operator).filter(|r| r.writes).map(|r| r.block);
@@ -225,8 +223,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Fills in `run`, the order in which the operators run and are recomputed. It follows from the mirror counts (how
-    /// often each operator may be recomputed).
+    /// Fills in `run`, the order in which the operators run and are recomputed. It follows from how often each may be
+    /// recomputed.
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.run.clear();

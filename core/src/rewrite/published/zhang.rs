@@ -35,11 +35,11 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// This many looks at gaps (times in which a block is not used) or operators count as one unit of work when gaps are
-/// chosen by their scores. In the search for better schedules each look counts as one unit.
+/// This many looks at operators or idle times of blocks count as one unit of work when idle times are chosen by their
+/// scores. In the search for better schedules each look counts as one unit.
 const LOOKS: u64 = 16;
 
-/// Which gaps (times in which no operator accesses a block) may be chosen for swaps.
+/// Which idle times of blocks may be chosen for swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
     /// Blocks may be swapped at all times in which no operator accesses them, with one exception. A persistent block
@@ -52,48 +52,46 @@ pub(in crate::rewrite) enum Scope {
 }
 
 workspace! {
-    /// Memory for choosing the gaps (times in which a block is not used) in which blocks are swapped.
+    /// Memory for choosing the idle times in which blocks are swapped.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The numbers of all gaps (times in which a block is not used), the gap with the highest score first. Once
-            /// gaps are chosen, the table is used again: for the chosen gaps, in the order in which they begin.
+            /// The numbers of all idle times of blocks, the one with the highest score first. Once some are chosen, the
+            /// table is used again: for the chosen ones, in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// For each rank (index in `ranked`), the rank at which the search for a gap goes on: the same rank or,
-            /// once its gap is chosen, a later one. At other times this is scratch memory for sorting.
+            /// For each rank (index in `ranked`), the rank at which the search for an idle time goes on: the same rank
+            /// or, once its idle time is chosen, a later one. At other times this is scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// For each gap (a time in which a block is not used), the part of its score that stays the same while gaps
-            /// are chosen: the sum of the first three of the four published scores, each times its weight.
+            /// For each gap, the part of its score that stays the same while gaps are chosen: the sum of the first
+            /// three of the four published scores, each times its weight.
             worth[GapId]: f64[rows + blocks],
-            /// For each gap (a time in which a block is not used), an upper bound on its score. The score itself
-            /// changes while gaps are chosen, as the load does.
+            /// For each gap, an upper bound on its score. The score itself changes while gaps are chosen, as the load
+            /// does.
             most[GapId]: f64[rows + blocks],
-            /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
-            /// device over time) from the start up to it, in byte nanoseconds, if no block is swapped.
+            /// For each boundary between operators, the area under the load curve from the start up to it, in byte
+            /// nanoseconds, if no block is swapped.
             area: f64[rows + 2],
-            /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
-            /// device over time) from the start up to it, in byte nanoseconds, if blocks are swapped in the gaps chosen
-            /// so far.
+            /// For each boundary between operators, the area under the load curve from the start up to it, in byte
+            /// nanoseconds, if blocks are swapped in the idle times chosen so far.
             area_left: f64[rows + 2],
         }
         state {
-            /// How many gaps (times in which a block is not used) and operators were looked at so far.
+            /// How many operators and idle times of blocks were looked at so far.
             looks: u64 = 0,
         }
     }
 }
 
 impl Selection<'_> {
-    /// The work done so far, in units of [`LOOKS`] looks at operators or gaps (times in which a block is not used).
+    /// The work done so far, in units of [`LOOKS`] looks at operators or idle times of blocks.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
 
-    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps (times in which a block is not used)
-    /// with the highest scores. A gap's score is the sum of four published scores, each times its weight in `weights`.
-    /// `scope` says which gaps may be chosen. Returns false if the load is still above `limit` bytes and no gap is left
-    /// that would lower it.
+    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the idle times with the highest scores. Such a
+    /// score is the sum of four published scores, each times its weight in `weights`. `scope` says which idle times may
+    /// be chosen. Returns false if the load is still above `limit` bytes and none is left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -113,11 +111,11 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses gaps (times in which a block is not used) for swaps until the max load (the most bytes alive) is within
-    /// `limit` bytes. Each time, it takes the gap with the highest weighted score, of those that contain the operator
-    /// with the max load. Then it sets when the memory of the chosen gaps' blocks is freed and allocated again. `swdoa`
-    /// is the weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]). Returns false
-    /// if the load is above the limit and no gap is left that would lower it.
+    /// Chooses idle times of blocks for swaps until the max load is within `limit` bytes. Each time, it takes the one
+    /// with the highest weighted score, of those that contain the operator with the max load. Then it sets when the
+    /// memory of their blocks is freed and allocated again. `swdoa` is the weight of the fourth score, the only one
+    /// that changes while idle times are chosen ([`Weights`]). Returns false if the load is above the limit and none is
+    /// left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -148,9 +146,9 @@ impl Selection<'_> {
         true
     }
 
-    /// Returns the gap (a time in which a block is not used) that has the highest weighted score now. Only gaps that
-    /// end after `operator` and for which `over` returns true count; none if there is no such gap. `swdoa` is the
-    /// weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]).
+    /// Returns the gap that has the highest weighted score now. Only gaps that end after `operator` and for which
+    /// `over` returns true count; none if there is no such gap. `swdoa` is the weight of the fourth score, the only one
+    /// that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -169,10 +167,9 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// Returns the gap (a time in which a block is not used) with the highest score. Only gaps for which `over` returns
-    /// true, and that were not returned before, count; none if there is no such gap. Goes through the gaps in the order
-    /// of `ranked`. The chains in `next` lead past gaps that were returned, and are shortened on the way, as in
-    /// union-find.
+    /// Returns the gap with the highest score. Only gaps for which `over` returns true, and that were not returned
+    /// before, count; none if there is no such gap. Goes through the gaps in the order of `ranked`. The chains in
+    /// `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -196,8 +193,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts all gaps (times in which a block is not used) into `ranked`, the gap with the highest weighted score
-    /// (`worth`) first.
+    /// Sorts all idle times of blocks into `ranked`, the one with the highest weighted score (`worth`) first.
     fn rank(&mut self, gaps: u32) {
         // A key for sorting in ascending order that puts the highest number first, made from the number's bits.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -207,9 +203,8 @@ impl Selection<'_> {
         sort::identity(&mut self.next, gaps);
     }
 
-    /// Chooses every gap (a time in which a block is not used) in which `scope` lets the block be swapped. Returns
-    /// false if even that does not bring the load within `limit` bytes; else sets when each block's memory is freed and
-    /// allocated again.
+    /// Chooses every idle time in which `scope` lets the block be swapped. Returns false if even that does not bring
+    /// the load within `limit` bytes; else sets when each block's memory is freed and allocated again.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
@@ -226,8 +221,8 @@ impl Selection<'_> {
         fits
     }
 
-    /// Divides each of the four [`Weights`] for the scores of a gap (a time in which a block is not used) by the
-    /// standard deviation of that score over all gaps; a weight stays as it is where the deviation is 0.
+    /// Divides each of the four [`Weights`] for the scores of idle times by the standard deviation of that score over
+    /// all idle times; a weight stays as it is where the deviation is 0.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -249,10 +244,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets when the memory of the block of each chosen gap (a time in which a block is not used) is freed and
-    /// allocated again. It is freed as late as the limit on the load, `limit` bytes, allows, or not at all where that
-    /// is not needed. It is allocated early enough for the copy in to be done when the block is read, or as early as
-    /// the limit allows. For a block that is on the host when the iteration begins, only the allocation is set.
+    /// Sets, for each idle time that is chosen for swaps, when the memory of its block is freed and allocated again. It
+    /// is freed as late as the limit on the load, `limit` bytes, allows, or not at all where that is not needed. It is
+    /// allocated early enough for the copy in to be done when the block is read, or as early as the limit allows. For a
+    /// block that is on the host when the iteration begins, only the allocation is set.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -285,10 +280,10 @@ impl Selection<'_> {
     }
 }
 
-/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) be allocated again at an earlier
-/// boundary between operators, so that its copy in can end in time: before the block is used, and before the next copy
-/// in should begin, at the time `link`. The boundary is moved only as far as the load with this block stays within
-/// `limit` bytes. Returns when the copy in of this block should begin. Times are in ns.
+/// Lets the block that is swapped in `gap` be allocated again at an earlier boundary between operators, so that its
+/// copy in can end in time: before the block is used, and before the next copy in should begin, at the time `link`. The
+/// boundary is moved only as far as the load with this block stays within `limit` bytes. Returns when the copy in of
+/// this block should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -306,26 +301,24 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// The boundaries (boundary o lies before operator o) between which the block of a gap (a time in which no operator
-/// accesses it) may be off the device. They are the ends of the gap. But with [`Scope::Inside`] a persistent block that
-/// is written in the iteration is on the device at the start.
+/// From which boundary between operators to which the block of a gap may be off the device: the ends of the gap. But
+/// with [`Scope::Inside`] a persistent block that is written in the iteration is on the device at the start.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
-/// Whether a block may be off the device during this gap (a time in which no operator accesses it): `scope` allows it,
-/// the gap is not in use already, and the host has room for a copy. A block that is away at the end of the iteration
-/// must be away at its start too.
+/// Whether a block may be off the device during this gap: `scope` allows it, the gap is not in use already, and the
+/// host has room for a copy. A block that is away at the end of the iteration must be away at its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)
 }
 
-/// The weights of the four scores of a gap (a time in which a block is not used), in this order: duration of absence
-/// (DOA); area of absence (AOA); the area under the load curve (bytes on the device over time) during the gap if no
-/// block is swapped (WDOA); and this area if blocks are swapped in the gaps chosen so far (SWDOA).
+/// The weights of the four scores of an idle time of a block, in this order: duration of absence (DOA); area of absence
+/// (AOA); the area under the load curve during the idle time if no block is swapped (WDOA); and this area if blocks are
+/// swapped in the idle times chosen so far (SWDOA).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
 
@@ -336,16 +329,15 @@ impl Weights {
     pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
     /// The four sets of weights in which only one score counts.
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
-    /// The sets of weights in which only one score counts, for the three scores that stay the same while gaps are
+    /// The sets of weights in which only one score counts, for the three scores that stay the same while idle times are
     /// chosen.
     pub(in crate::rewrite) const FIXED: [Self; 3] = [Self::DOA, Self::AOA, Self::WDOA];
 }
 
-/// The four scores of a gap (a time in which a block is not used), in the order of [`Weights`]. The first is in ns, the
-/// others in byte nanoseconds; but an area of absence below 0 is in ns per byte. `area` and `area_left` hold the area
-/// under the load curve (bytes on the device over time) from the start up to each boundary (boundary o lies before
-/// operator o), in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in the gaps
-/// chosen so far.
+/// The four scores of a gap, in the order of [`Weights`]. The first is in ns, the others in byte nanoseconds; but an
+/// area of absence below 0 is in ns per byte. `area` and `area_left` hold the area under the load curve from the start
+/// up to each boundary between operators, in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are
+/// swapped in the gaps chosen so far.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -363,16 +355,15 @@ pub(in crate::rewrite) fn scores(
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
-/// The area under the load curve (bytes on the device over time) during a gap (a time in which a block is not used), in
-/// byte nanoseconds. `area` holds the area from the start up to each boundary between operators.
+/// The area under the load curve during a gap, in byte nanoseconds. `area` holds the area from the start up to each
+/// boundary between operators.
 pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes to `area`, for each boundary (boundary o lies before operator o), the area under the schedule's load curve
-/// (bytes on the device over time) from the start up to this boundary, in byte nanoseconds. Headroom, the bytes held
-/// back below the limit, counts as load. The entries up to boundary `from` must be right already; the later ones are
-/// computed from them.
+/// Writes to `area`, for each boundary between operators, the area under the schedule's load curve from the start up to
+/// it, in byte nanoseconds. Headroom below the limit counts as load. The entries up to boundary `from` must be right
+/// already; the later ones are computed from them.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

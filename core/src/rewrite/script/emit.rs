@@ -1,4 +1,4 @@
-//! Writes a script (the order in which operators run and are recomputed, and blocks are freed) as the rows of a trace.
+//! Writes a script, an order of runs, recomputations and frees, as the rows of a trace.
 
 use super::Step;
 use crate::list::List;
@@ -23,18 +23,17 @@ workspace! {
             /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
             /// For each block, whether the step that is written now leaves out the accesses to it. That is so if the
-            /// step recomputes an operator that both reads and writes the block, and the block is persistent (alive for
-            /// the whole iteration).
+            /// step recomputes an operator that both reads and writes the block, and the block is persistent.
             left_out[BlockId]: bool[blocks],
         }
     }
 }
 
-/// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
-/// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A script may free a block late, only when memory runs out. The free is then written earlier: right after the
-/// step that last accesses the block before the free. Nobody reads the value in between, and the sooner a block is
-/// freed, the better the others can be placed.
+/// Writes to `out` the rows of a script of at most `steps` steps, each a run, a recomputation or a free, and returns
+/// how many rows there are. Rows of a recomputation have the time of the row above them. A script may free a block
+/// late, only when memory runs out. The free is then written earlier: right after the step that last accesses the block
+/// before the free. Nobody reads the value in between, and the sooner a block is freed, the better the others can be
+/// placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -1,13 +1,11 @@
-//! Makes a script (the order in which operators run and are recomputed, and blocks are freed) from runs and
-//! recomputations whose order is given: adds the frees of the blocks.
+//! Makes a script from runs and recomputations whose order is given: adds the frees of the blocks.
 //!
-//! First the runs (recomputations are runs too) are gone through from the last to the first, to find the last run that
+//! First the runs, recomputations included, are gone through from the last to the first, to find the last run that
 //! accesses each value; a value begins where an operator writes its block without reading it. Then they are gone
-//! through forwards: a value is freed directly after the last run that accesses it, and the load (bytes alive) is added
-//! up. If a run reads a value that is not on the device, no script is made.
+//! through forwards: a value is freed directly after the last run that accesses it, and the bytes alive are added up.
+//! If a run reads a value that is not on the device, no script is made.
 //!
-//! Cost: O(references of the runs), where a reference is a block that an operator reads or writes. Workspace: O(steps +
-//! blocks).
+//! Cost: linear in the number of blocks that a run accesses, summed over the runs. Workspace: O(steps + blocks).
 
 use super::{Cost, Step};
 use crate::list::List;
@@ -16,8 +14,8 @@ use crate::rewrite::values::{Reference, Values, VersionId};
 use crate::workspace::workspace;
 
 workspace! {
-    /// Makes a script: the order in which operators run and are recomputed, and blocks are freed. It may have at most
-    /// `steps` steps, which make at most `steps` rows.
+    /// Makes a script: an order of runs, recomputations and frees. It may have at most `steps` steps, which make at
+    /// most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
             /// For each block, the number of the last run that accesses the value which the block holds at the present
@@ -26,8 +24,7 @@ workspace! {
             last[BlockId]: u32[blocks],
         }
         records {
-            /// For each block, the version (value from one write to the next) that it holds; none if the block is not
-            /// on the device.
+            /// For each block, the value that it holds; none if the block is not on the device.
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
@@ -39,7 +36,7 @@ workspace! {
             script: Step[steps],
         }
         state {
-            /// The most steps (runs, recomputations and frees) that a script may have; also the most rows of a trace
+            /// The most steps that a script may have: runs, recomputations and frees; also the most rows of a trace
             /// that they may make.
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
@@ -52,17 +49,16 @@ workspace! {
 }
 
 impl<'a> Follower<'a> {
-    /// The script that was made last: the list of steps (an operator runs, a block is freed) from which the rewritten
-    /// trace is made.
+    /// The script that was made last: the steps from which the rewritten trace is made.
     pub(in crate::rewrite) const fn script(&self) -> &List<'a, Step> {
         &self.script
     }
 
     /// Makes the script of `runs`, the order in which operators run and are recomputed: each block is freed right after
-    /// the last access to its value. Returns the script's cost: the bytes by which the load (bytes alive) exceeds the
-    /// limit, and the time added. The limit is `limit` bytes less `headroom(o)` bytes, while operator o runs for the
-    /// first time and while operators are recomputed right before that. `in_place` says whether operators write their
-    /// output over an input where they may.
+    /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds the limit, and the
+    /// time added. The limit is `limit` bytes less `headroom(o)` bytes, while operator o runs for the first time and
+    /// while operators are recomputed right before that. `in_place` says whether operators write their output over an
+    /// input where they may.
     ///
     /// Returns none in each of these cases:
     /// - The script has too many steps or rows.
@@ -160,7 +156,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Notes that an operator has written `block`, which from then on holds the value `version`. Adds the block's bytes
-    /// to the load (bytes alive) if the block had no memory yet.
+    /// to the load if the block had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);

@@ -11,7 +11,7 @@ use super::values::Values;
 use crate::id::Id;
 use crate::table::Field;
 
-/// One step of a script, which is the order in which operators run and are recomputed, and blocks are freed.
+/// One step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// An operator runs, as recorded.
@@ -29,11 +29,11 @@ const FREE: u32 = 2 << 30;
 /// A [`Step`] is kept as one `u32`. These bits of it hold the number of the operator or the block.
 const WHICH: u32 = RECOMPUTE - 1;
 
-/// What a script (the order in which operators run and are recomputed, and blocks are freed) costs: memory above the
-/// limit, and time. Costs are compared by the excess, and where that is equal, by the delay.
+/// What a script of runs, recomputations and frees costs: memory above the limit, and time. Costs are compared by the
+/// excess, and where that is equal, by the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
-    /// The most bytes by which the load (bytes alive) exceeds the memory limit.
+    /// The most bytes by which the load exceeds the memory limit.
     pub(super) excess: u64,
     /// How much longer the script takes than the original, in ns: the time of all its recomputations.
     pub(super) delay: u64,
