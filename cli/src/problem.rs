@@ -58,7 +58,7 @@ impl Trace {
 
     /// How long the iteration takes, in ns: the time of the last row. 0 if the input has no times.
     pub(crate) fn time_ns(&self) -> u64 {
-        self.rows.last().map_or(0, |row| row.time_ns)
+        self.recorded().time_ns()
     }
 
     /// Makes every operator keep its place.

@@ -1,5 +1,5 @@
-//! Beam search along time (Ow and Morton 1988): many arrangements of the blocks that are alive are kept side by side,
-//! and at each step the best of them go on.
+//! Beam search along time (Ow and Morton 1988): many partial plans are kept side by side, and at each step the best of
+//! them go on.
 //!
 //! Problem: is there a plan within a capacity? Heuristics build one plan at a time. So does the exact search. Where
 //! hundreds of blocks fill the memory at every step, it finds out late that its first decisions lead to no plan.
@@ -10,24 +10,24 @@
 //!    First come the blocks that are alive then. From there the pass goes forward in time to the end, then backward to
 //!    the begin; if it fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*,
 //!    stretches of time that are numbered from 0.
-//! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
-//!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
-//!    *way* is a place for the next block in an arrangement.
-//! 3. The cost of an arrangement is a sum over the borders between two neighbours in memory: the logarithm of the time
+//! 2. A *partial plan* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
+//!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in a partial plan; a
+//!    *way* is a place for the next block in it.
+//! 3. The cost of a partial plan is a sum over the borders between two neighbours in memory: the logarithm of the time
 //!    between their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all
 //!    others. Neighbours that end together leave one hole, not two. Busy sections count as longer than others, because
 //!    a hole does harm only there.
-//! 4. The `width` cheapest arrangements are kept. If some differ only in which of several blocks of equal size and
+//! 4. The `width` cheapest partial plans are kept. If some differ only in which of several blocks of equal size and
 //!    lifetime lies where, one of them is kept.
-//! 5. Where no arrangement has room for the next block, the pass goes back a few blocks and tries again with more
-//!    arrangements and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to the
-//!    few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
+//! 5. Where no partial plan has room for the next block, the pass goes back a few blocks and tries again with more
+//!    partial plans and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to
+//!    the few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
 //! 6. Several capacities are tried, all below the peak of the best plan so far: the peak is to fall by all of its
 //!    distance to the lower bound, by a half, a quarter and so on down to a 16th, but at least by the greatest common
 //!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
 //!    random numbers are added to the costs, and passes begin where the one before was given up.
 //!
-//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the arrangement and the
+//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the partial plan and the
 //! hole that come first. Cost of a pass: O(n · width · alive), at most 32 times as much with all tries. Memory: two
 //! tables of 64 n cells, and at most 2²¹ words from which offsets are read (n words if there are more blocks).
 
@@ -43,24 +43,21 @@ use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most arrangements (lists of the blocks that are alive at a step, with their offsets) that are kept at once.
+/// The most partial plans that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// How many bits hold the index of an arrangement (a list of the living blocks with their offsets) in an entry of the
-/// table `Beam::back`, from which the offsets of a plan are read. The other bits of the entry hold the offset of the
-/// block that was added to this arrangement.
+/// How many bits hold the index of a partial plan in an entry of the table `Beam::back`, from which the offsets of a
+/// plan are read. The other bits hold the offset of the block that was added to this partial plan.
 const WIDTH_BITS: u32 = 10;
-/// The most words of the table `Beam::back`: one for each block and each arrangement (a list of the living blocks with
-/// their offsets) that was made by placing that block. From this table the offsets of a plan are read. With more blocks
-/// than this, the table has one word for each block.
+/// The most words of the table `Beam::back`, from which the offsets of a plan are read: one for each block and each
+/// partial plan that was made by placing that block. With more blocks than this, the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
-/// The room for all arrangements (lists of the living blocks with their offsets) that are kept at once: this number of
-/// list entries for each block of the instance.
+/// The room for the blocks of all partial plans that are kept at once, as a multiple of the number of blocks.
 const CELLS: usize = 64;
-/// How many possible places for the next block are collected at most, as a multiple of the most arrangements (lists of
-/// the living blocks with their offsets) that are kept at once. If there are more places, costly ones are dropped.
+/// How many possible places for the next block are collected at most, as a multiple of the most partial plans that are
+/// kept at once. If there are more places, costly ones are dropped.
 const WAYS: usize = 3;
-/// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
-/// place all blocks. When these attempts fail, the number doubles.
+/// How many partial plans are kept at once in the first attempts to place all blocks. When these attempts fail, the
+/// number doubles.
 const NARROW: u32 = 16;
 /// An attempt to place all blocks goes back and tries again where a block fits nowhere. The attempt is given up when
 /// its work is this number of times the work of an attempt without such tries.
@@ -68,14 +65,14 @@ const PASSES: u64 = 32;
 /// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// A cost is a fixed-point number with this many fraction bits. The cost of an arrangement of blocks is a sum of base-2
+/// A cost is a fixed-point number with this many fraction bits. The cost of a partial plan is a sum of base-2
 /// logarithms.
 const FRACTION: u32 = 8;
 /// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
-/// at one block of an arrangement (a list of the living blocks with their offsets).
+/// at one block of a partial plan.
 const CELLS_OF_A_WAY: u64 = 8;
-/// How many blocks of arrangements (lists of the living blocks with their offsets) can be looked at in the time of one
-/// node of the exact search, as [`Options::nodes`] counts them.
+/// How many blocks of partial plans can be looked at in the time of one node of the exact search, as [`Options::nodes`]
+/// counts them.
 const CELLS_OF_A_NODE: u64 = 600;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -99,8 +96,8 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// How many list entries there are for all arrangements (lists of the living blocks with their offsets) that are kept
-/// at once: enough for at least one in which all `n` blocks are alive.
+/// The room for the blocks of all partial plans that are kept at once: enough for at least one in which all `n` blocks
+/// are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -138,8 +135,8 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`; the result is never
-/// worse. At first keeps [`NARROW`] · 2^`first_round` arrangements (lists of the living blocks with their offsets). A
-/// plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is.
+/// worse. At first keeps [`NARROW`] · 2^`first_round` partial plans. A plan with a pinned block, or with a peak of 2⁵⁴
+/// bytes or more, is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -183,24 +180,23 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A block in an arrangement (a list of the living blocks with their offsets), as three words. The first two are its
-/// begin and its end in memory, in bytes. The upper half of the third is one past the last section (stretch of time) in
-/// which the block is alive, counted in the present direction of time. Its lower half is the index of the block.
+/// A block in a partial plan, as three words. The first two are its begin and its end in memory, in bytes. The upper
+/// half of the third is one past the last section of time in which the block is alive, counted in the present direction
+/// of time. Its lower half is the index of the block.
 type Cell = [u64; 3];
 
-/// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
-/// Each has a row of the table `cell`, with room for [`Beam::row`] blocks.
-struct Arrangements<'a> {
-    /// The blocks of all arrangements (lists of the living blocks with their offsets), one row of the table for each
-    /// arrangement, its lowest block first.
+/// The partial plans that are kept after a block was placed: each holds the blocks that are alive, with their offsets,
+/// in a row of the table `cell` that has room for [`Beam::row`] blocks.
+struct PartialPlans<'a> {
+    /// The blocks of all partial plans, a row of the table for each plan, its lowest block first.
     cell: Table<'a, Cell>,
-    /// By arrangement (a list of the living blocks with their offsets): how many blocks are in it.
+    /// By partial plan: how many blocks are in it.
     len: Table<'a, u32>,
-    /// By arrangement (a list of the living blocks with their offsets), two words. The first is its cost, as fixed
-    /// point with 8 fraction bits: it is high if blocks that are neighbours in memory end far apart in time. The second
-    /// is a hash of which block lies at which offset, where blocks of equal size and lifetime count as the same.
+    /// By partial plan, two words. The first is its cost, as fixed point with 8 fraction bits: it is high if blocks
+    /// that are neighbours in memory end far apart in time. The second is a hash of which block lies at which offset,
+    /// where blocks of equal size and lifetime count as the same.
     value: Table<'a, [u64; 2]>,
-    /// How many arrangements (lists of the living blocks with their offsets) there are.
+    /// How many partial plans there are.
     count: u32,
 }
 
@@ -211,14 +207,13 @@ struct Beam<'a> {
     timeline: Timeline<'a>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
-    /// The step (the index of a block in `order`) at which the present attempt to place all blocks turns. From this
-    /// step on, the attempt goes in the other direction of time, from the section of time at which it has begun.
+    /// The index in `order` at which the present attempt to place all blocks turns. From there on, it goes in the other
+    /// direction of time, from the section of time at which it has begun.
     turn: u32,
-    /// The section (a stretch of time, numbered from 0) that the last attempt to place all blocks had come to when it
-    /// was given up; at first the busiest section.
+    /// The section of time that the last attempt to place all blocks had come to when it was given up; at first the
+    /// busiest section.
     gave_up: u32,
-    /// By step (the index of a block in `order`): how many arrangements (lists of the living blocks with their offsets)
-    /// there were after that step.
+    /// By index in `order`: how many partial plans there were after this block was placed.
     kept: Table<'a, u32>,
     /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks can change
     /// places.
@@ -229,42 +224,39 @@ struct Beam<'a> {
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
-    /// How many blocks an arrangement (a list of the living blocks with their offsets) has room for in the tables of
-    /// arrangements.
+    /// How many blocks a partial plan has room for in the tables.
     row: u32,
-    /// The most arrangements (lists of the living blocks with their offsets) that are kept from one block to the next.
+    /// The most partial plans that are kept from one block to the next.
     width: u32,
-    now: Arrangements<'a>,
-    next: Arrangements<'a>,
-    /// The possible places for the next block, one word for each. The upper half is the cost of the arrangement (a list
-    /// of the living blocks with their offsets) that comes out if the block takes this place, plus a random number in
-    /// later rounds and tries. The lower half is an index in `rest`, where the place is described. Only the first
-    /// `ways` words are in use; the lower halves of the others are the free indices in `rest`.
+    now: PartialPlans<'a>,
+    next: PartialPlans<'a>,
+    /// The possible places for the next block, one word for each. The upper half is the cost of the partial plan that
+    /// comes out if the block takes this place, plus a random number in later rounds and tries. The lower half is an
+    /// index in `rest`, where the place is described. Only the first `ways` words are in use; the lower halves of the
+    /// others are the free indices in `rest`.
     way: Table<'a, u64>,
     /// The descriptions of possible places for the next block, three words for each; `way` holds indices into this
-    /// table. The first word is the hash of the arrangement (a list of the living blocks with their offsets) that comes
-    /// out if the block takes this place. The second is the index of the arrangement to which the block is added (upper
-    /// half), and how many blocks of this arrangement lie below the added block (lower half). The third is the offset
-    /// of the added block, in bytes.
+    /// table. The first word is the hash of the partial plan that comes out if the block takes this place. The second
+    /// is the index of the partial plan to which the block is added (upper half), and how many blocks of it lie below
+    /// the added block (lower half). The third is the offset of the added block, in bytes.
     rest: Table<'a, [u64; 3]>,
     /// How many possible places for the next block are in `way`.
     ways: u32,
     /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// Places for the next block are left out if they lead to an arrangement (a list of the living blocks with their
-    /// offsets) that costs more than this.
+    /// Places for the next block are left out if they lead to a partial plan that costs more than this.
     limit: u64,
-    /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
-    /// by placing the present block, so that none is made twice.
+    /// A hash table of the hashes of the partial plans that were made by placing the present block, so that none is
+    /// made twice.
     seen: Table<'a, u64>,
-    /// From this table the offsets of a plan are read. It has a word for each step (the index of a block in `order`)
-    /// and each arrangement (a list of the living blocks with their offsets) that was made at the step by adding the
-    /// block. The upper 54 bits are the block's offset in bytes. The lowest 10 bits are the index of the arrangement to
-    /// which the block was added, among the arrangements that were made at the step before.
+    /// From this table the offsets of a plan are read. It has a word for each block, by index in `order`, and each
+    /// partial plan that was made by placing it. The upper 54 bits are the block's offset in bytes. The lowest 10 bits
+    /// are the index of the partial plan to which the block was added, among those that were made by placing the block
+    /// before it.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
-    /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.
-    /// Other work counts as the number of blocks that can be looked at in the same time.
+    /// The work so far: how many blocks of partial plans were looked at. Other work counts as the number of blocks that
+    /// can be looked at in the same time.
     looked: u64,
 }
 
@@ -275,13 +267,13 @@ impl<'a> Beam<'a> {
         let timeline = Timeline::new(blocks, scratch)?;
         let (order, kept, kind) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
         let aside = scratch.indices(len);
-        let mut arrangements = || Arrangements {
+        let mut plans = || PartialPlans {
             cell: scratch.stale_word_records(cells(len)),
             len: scratch.stale_indices(width),
             value: scratch.stale_word_records(width),
             count: 0,
         };
-        let (now, next) = (arrangements(), arrangements());
+        let (now, next) = (plans(), plans());
         let mut way = scratch.stale_words(WAYS * width);
         for i in 0..u32::try_from(WAYS * width).unwrap_or(0) {
             way[i] = i.into();
@@ -316,9 +308,8 @@ impl<'a> Beam<'a> {
     }
 
     /// Tries to place all blocks within `capacity` bytes, `forward` in time first and then backward, or the other way
-    /// round; returns whether all are placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living
-    /// blocks with their offsets). Where a block fits nowhere, goes back and tries again. Gives up when one of these is
-    /// true:
+    /// round; returns whether all are placed. At first keeps [`NARROW`] · 2^`round` partial plans. Where a block fits
+    /// nowhere, goes back and tries again. Gives up when one of these is true:
     ///
     /// - At one place, the attempt has tried again [`retry::MOST_TRIES`] times without success.
     /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
@@ -390,8 +381,7 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Takes the blocks that have ended by section `now` (a numbered stretch of time) out of all arrangements (lists of
-    /// the living blocks with their offsets), and computes the cost of each arrangement anew.
+    /// Takes the blocks that have ended by section `now` of time out of all partial plans, and computes the costs anew.
     fn drop_ended(&mut self, now: u32) {
         let [hole, beyond] = self.timeline.borders(now);
         for i in 0..self.now.count {
@@ -418,9 +408,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Finds the places for block `b` in arrangement `i` (a list of the living blocks with their offsets), and adds
-    /// them to `way`, each with its cost plus a random number below `noise`. `now` is the section of time in which `b`
-    /// begins.
+    /// Finds the places for block `b` in partial plan `i`, and adds them to `way`, each with its cost plus a random
+    /// number below `noise`. `now` is the section of time in which `b` begins.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let [hole, beyond] = self.timeline.borders(now);
         let size = at(self.blocks, b).size;
@@ -440,11 +429,10 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way`, the list of possible places for block `b`, two places in a hole of arrangement `i` (a list of the
-    /// living blocks with their offsets): one at the hole's lower end, the address `low`, and one at its upper end,
-    /// `high`. Four arguments are times: `below` and `above` are when the blocks below and above the hole end, `end` is
-    /// when block `b` ends, and a hole counts as a block that ends at `hole`. `c` is the index in the arrangement of
-    /// the block above the hole.
+    /// Adds to `way` two places for block `b` in a hole of partial plan `i`: one at the hole's lower end, the address
+    /// `low`, and one at its upper end, `high`. Four arguments are times: `below` and `above` are when the blocks below
+    /// and above the hole end, `end` is when block `b` ends, and a hole counts as a block that ends at `hole`. `c` is
+    /// the index in the partial plan of the block above the hole.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -493,16 +481,16 @@ impl<'a> Beam<'a> {
         self.ways = half + 1;
     }
 
-    /// Makes the next arrangements (lists of the living blocks with their offsets): at most `width`, from the cheapest
-    /// of the possible places for block `b`. `step` is the index of `b` in `order`.
+    /// Makes the next partial plans: at most `width`, from the cheapest of the possible places for block `b`. `step` is
+    /// the index of `b` in `order`.
     fn select(&mut self, step: u32, b: u32) {
         let slots = 4 * self.width;
         for slot in 0..slots {
             self.seen[slot] = 0;
         }
         self.next.count = 0;
-        // Each time, as many ways are taken as arrangements are still missing. More times may be needed, because ways
-        // to arrangements that are alike make only one.
+        // Each time, as many ways are taken as partial plans are still missing. More times may be needed, because ways
+        // to partial plans that are alike make only one.
         let mut taken = 0;
         while taken < self.ways && self.next.count < self.width {
             let until = self.ways.min(taken + self.width - self.next.count);
@@ -520,8 +508,8 @@ impl<'a> Beam<'a> {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Makes one of the next arrangements (lists of the living blocks with their offsets), of cost `cost`: adds block
-    /// `b` to a present arrangement, in the place that the entry of `self.rest` with the index `rest` describes.
+    /// Makes one of the next partial plans, of cost `cost`: adds block `b` to a present one, in the place that the
+    /// entry of `self.rest` with the index `rest` describes. `step` is the index of `b` in `order`.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -544,17 +532,17 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Takes the first of the arrangements (lists of the living blocks with their offsets) in which the last block is
-    /// placed, and writes the plan that led to it to `offsets`; returns the plan's peak in bytes.
+    /// Takes the first of the partial plans in which the last block is placed, and writes the plan that led to it to
+    /// `offsets`; returns the plan's peak in bytes.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
-        let (mut arrangement, mut peak) = (0, 0);
+        let (mut partial, mut peak) = (0, 0);
         for step in (0..self.n).rev() {
             let b = self.order[step];
-            let back = self.back[step * self.most_width() + arrangement];
+            let back = self.back[step * self.most_width() + partial];
             offsets[b] = back >> WIDTH_BITS;
             peak = peak.max(offsets[b] + at(self.blocks, b).size);
-            arrangement = parts(back & ((1 << WIDTH_BITS) - 1)).1;
+            partial = parts(back & ((1 << WIDTH_BITS) - 1)).1;
         }
         peak
     }

@@ -126,7 +126,7 @@ pub fn simulate(
     let mut size = scratch.words(numbers);
     let mut on_host = scratch.indices(numbers);
     let mut operators = Operators::new(recorded, &mut scratch)?;
-    let mut run = Run { original_ns: rows.last().map_or(0, |r| r.time_ns), ..Run::default() };
+    let mut run = Run { original_ns: recorded.time_ns(), ..Run::default() };
     let mut load = 0u64;
     let mut open = None::<Progress>;
     for (step, (r, timing)) in (0u32..).zip(rewritten.iter().zip(timings)) {

@@ -89,6 +89,12 @@ impl<'a> Recorded<'a> {
         Self { rows, operators: &[], blocks }
     }
 
+    /// How long the iteration takes, in ns: the time of its last row. 0 if it has no rows, or no times.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.rows.last().map_or(0, |r| r.time_ns)
+    }
+
     /// What is known of an operator; [`Operator::default`] if nothing is.
     ///
     /// ```

@@ -1,9 +1,9 @@
 //! What a pass of the beam search (one attempt to place all blocks) does where a block fits nowhere: it goes back some
-//! blocks, and tries again with more arrangements. An *arrangement* is a list of the living blocks with their offsets.
+//! blocks, and tries again with more partial plans. A *partial plan* is a list of the living blocks with their offsets.
 //!
-//! Many arrangements are needed only at the few steps where memory is tight. So the search keeps few at first, and more
-//! only where it fails. The arrangements of an earlier step are not kept; they are put together again from the offsets
-//! in the table `Beam::back`.
+//! Many partial plans are needed only at the few steps where memory is tight. So the search keeps few at first, and
+//! more only where it fails. Those of an earlier step are not kept; they are put together again from the offsets in the
+//! table `Beam::back`.
 
 use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
 use crate::table::at;
@@ -20,19 +20,19 @@ const NEAR: u32 = 8;
 /// How often, at most, an attempt to place all blocks goes back from one place where a block fits nowhere, and tries
 /// again. Then the attempt is given up.
 pub(super) const MOST_TRIES: u32 = 12;
-/// With each new try where a block fits nowhere, twice as many arrangements (lists of the living blocks with their
-/// offsets) are kept. The number is doubled at most this many times.
+/// With each new try where a block fits nowhere, twice as many partial plans are kept. The number is doubled at most
+/// this many times.
 pub(super) const MOST_DOUBLINGS: u32 = 4;
 
 /// Bounds of the random numbers that are added to the cost of each possible place for a block, in 256ths of a unit of
 /// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere,
 /// take the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The place where the present attempt to place all blocks has failed last (the step whose block fitted nowhere), and
-/// how often it has failed at or near this step.
+/// The block at which the present attempt to place all blocks has failed last, and how often it has failed at or near
+/// this block.
 #[derive(Default)]
 pub(super) struct Hard {
-    /// The step, an index in `Beam::order`, whose block fitted nowhere.
+    /// The index in `Beam::order` of the block that fitted nowhere.
     step: u32,
     /// How many times the attempt to place all blocks has gone back because blocks fitted nowhere at or near `step`; 0
     /// if that has not happened, or if the attempt has come past this place since.
@@ -40,8 +40,8 @@ pub(super) struct Hard {
 }
 
 impl Hard {
-    /// Notes that no arrangement (a list of the living blocks with their offsets) has room for the block at `step`, its
-    /// index in `Beam::order`. Returns the earlier step to go on from; none if this place was tried too often.
+    /// Notes that no partial plan has room for the block at `step`, its index in `Beam::order`. Returns the earlier
+    /// step to go on from; none if this place was tried too often.
     pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
         if self.tries == 0 || step > self.step + NEAR {
             (self.step, self.tries) = (step, 0);
@@ -62,8 +62,7 @@ impl Hard {
 }
 
 impl Beam<'_> {
-    /// From now on, keeps `width` arrangements (lists of the living blocks with their offsets), or as many as there is
-    /// memory for.
+    /// From now on, keeps `width` partial plans, or as many as there is memory for.
     pub(super) fn widen(&mut self, width: u32) {
         let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
         self.width = width.min(self.most_width()).min(room);
@@ -71,10 +70,10 @@ impl Beam<'_> {
     }
 
     /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the direction of
-    /// time in which this block is placed, and the arrangements (lists of the living blocks with their offsets) that
-    /// there were before it was placed. Returns the section of time in which the block before it in `order` begins,
-    /// seen in this direction of time; `u32::MAX` if there is no block before it. Cost: O(`step`), and for each
-    /// arrangement a look at every step back to the one that placed the first of its blocks.
+    /// time in which this block is placed, and the partial plans that there were before it was placed. Returns the
+    /// section of time in which the block before it in `order` begins, seen in this direction of time; `u32::MAX` if
+    /// there is no block before it. Cost: O(`step`), and for each partial plan a look at every step back to the one
+    /// that placed the first of its blocks.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {
@@ -95,18 +94,17 @@ impl Beam<'_> {
         section
     }
 
-    /// Restores arrangement `i` (a list of the living blocks with their offsets) as it was before the block of `step`
-    /// was placed. It gets the blocks that were placed before `step` and are alive in section `section` of time;
-    /// `alive` is their number.
+    /// Restores partial plan `i` as it was before the block of `step` was placed. It gets the blocks that were placed
+    /// before `step` and are alive in section `section` of time; `alive` is their number.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
-        let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);
+        let (mut step, mut partial, mut len, mut hash) = (step, i, 0, 0u64);
         while step > 0 && len < alive {
             step -= 1;
             self.looked += 1;
             let b = self.order[step];
-            let back = self.back[step * self.most_width() + arrangement];
-            arrangement = parts(back & ((1 << WIDTH_BITS) - 1)).1;
+            let back = self.back[step * self.most_width() + partial];
+            partial = parts(back & ((1 << WIDTH_BITS) - 1)).1;
             let (offset, end) = (back >> WIDTH_BITS, self.timeline.end(b));
             if end <= section {
                 continue;
@@ -125,9 +123,8 @@ impl Beam<'_> {
     }
 }
 
-/// The entry of [`NOISE`] for a round. To the cost of each possible place for a block, a random number below this entry
-/// is added. The beam search runs in rounds, and where a block fits nowhere it tries again: `round` is the number of
-/// the round, or of the new try.
+/// The entry of [`NOISE`] for a round. A random number below this entry is added to the cost of each possible place for
+/// a block. `round` is the number of the round of the beam search or, where a block fits nowhere, of the new try.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

@@ -44,7 +44,7 @@ fn what_fills_the_memory_is_put_together_again() {
 }
 
 #[test]
-fn going_back_finds_the_arrangements_that_were_kept() {
+fn going_back_finds_the_partial_plans_that_were_kept() {
     // Blocks that are left out in the first half make a later section the busiest one.
     let blocks: Vec<Block> = cut(80, 600, 32, 1)
         .into_iter()
@@ -57,26 +57,26 @@ fn going_back_finds_the_arrangements_that_were_kept() {
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let mut beam = Beam::new(&blocks, &Options::default(), &mut scratch).unwrap();
     assert!(beam.pass(true, 64, 0, u64::MAX));
-    let arrangements = |beam: &Beam<'_>| -> Vec<(Vec<Cell>, u64)> {
+    let plans = |beam: &Beam<'_>| -> Vec<(Vec<Cell>, u64)> {
         let one =
             |i| (beam.now.cell.range(i * beam.row, i * beam.row + beam.now.len[i]).to_vec(), beam.now.value[i][1]);
         (0..beam.now.count).map(one).collect()
     };
-    let kept = arrangements(&beam);
+    let kept = plans(&beam);
     assert!(kept.len() > 1);
     assert!(0 < beam.turn && beam.turn < beam.n && !beam.timeline.forward);
     beam.go_back(beam.n);
-    assert_eq!(arrangements(&beam), kept);
-    // Where the pass turns to the other direction of time, the arrangements hold the blocks that are alive in the
+    assert_eq!(plans(&beam), kept);
+    // Where the pass turns to the other direction of time, the partial plans hold the blocks that are alive in the
     // section at which the pass has begun, and no others.
     let start = beam.timeline.start;
     let alive = |b: &u32| beam.timeline.low[*b] <= start && start < beam.timeline.high[*b];
     let alive = (0..beam.n).filter(alive).count();
     beam.go_back(beam.turn);
-    assert!(arrangements(&beam).iter().all(|(cells, _)| cells.len() == alive));
+    assert!(plans(&beam).iter().all(|(cells, _)| cells.len() == alive));
     assert_eq!(beam.go_back(0), u32::MAX);
     assert!(beam.timeline.forward);
-    assert_eq!(arrangements(&beam), [(Vec::new(), 0)]);
+    assert_eq!(plans(&beam), [(Vec::new(), 0)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The lifetimes of the blocks as a pass of the beam search (one attempt to place all blocks) sees them: from the
-//! section of time at which the pass begins outward, in one direction and then in the other. Time is measured in
-//! *ticks* of a *clock*: each section takes some ticks, and busy sections take more than others.
+//! The lifetimes of the blocks as a pass of the beam search sees them: from the section of time at which the pass
+//! begins outward, in one direction and then in the other. Time is measured in *ticks* of a *clock*: each section takes
+//! some ticks, and busy sections take more than others.
 
 use crate::place::interval::{self, Sweep};
 use crate::table::Table;
@@ -28,16 +28,15 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 3 * n + 1 }.and(interval::workspace(n))
 }
 
-/// The lifetimes of the blocks in sections, stretches of time that are numbered from 0. Seen backward, the last section
-/// is number 0.
+/// The lifetimes of the blocks in sections of time, numbered from 0. Seen backward, the last section is number 0.
 pub(super) struct Timeline<'a> {
     sections: u32,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive, counted forward.
     pub low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive, counted forward.
     pub high: Table<'a, u32>,
-    /// By section: how many ticks of a clock have passed when it begins. Sections (stretches of time) with few bytes
-    /// alive have fewer ticks: there, holes between blocks do no harm. One more entry tells when the last section ends.
+    /// By section of time: how many ticks of a clock have passed when it begins. Sections with few bytes alive have
+    /// fewer ticks: there, holes between blocks do no harm. One more entry tells when the last section ends.
     clock: Table<'a, u32>,
     /// The clock time at which the floor and the ceiling of memory end, as if they were blocks: after all others.
     beyond: u32,

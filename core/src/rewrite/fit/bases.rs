@@ -157,8 +157,7 @@ pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
     /// The traces in which swaps and recomputation are planned, in the order in which they are tried. The first has bit
-    /// masks for ReLUs and in-place reuse; it is none if these change nothing. The second is the recording, and is
-    /// always there.
+    /// masks and in-place reuse; it is none if these change nothing. The second is the recording, and is always there.
     starts: [Option<Base<'s>>; 2],
     /// The most bytes alive at once in the recording, with its operators in the order that is tried now. Masks and
     /// in-place reuse are not counted in.

@@ -20,7 +20,7 @@ use crate::rewrite::means::{self, in_place};
 use crate::rewrite::program::Program;
 use crate::rewrite::script::Cost;
 use crate::rewrite::script::emit::Emitter;
-use crate::trace::{Op, Recorded, Row, liveness};
+use crate::trace::{Op, Recorded, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
@@ -154,7 +154,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// How long the recording takes, in ns.
     pub(super) fn original_ns(&self) -> u64 {
-        self.recorded.rows.last().map_or(0, |r| r.time_ns)
+        self.recorded.time_ns()
     }
 
     /// Whether the trace of this pass is the recorded one, without masks and in-place reuse.
@@ -389,8 +389,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut tables = scratch.split(Flat::workspace(rows.len()));
         let timings = made.timings(rows.len());
         let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
-        let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
-        let added = end(rows).saturating_sub(end(recorded.rows)) as f64;
+        let added = rows.last().map_or(0, |r| r.time_ns).saturating_sub(recorded.time_ns()) as f64;
         let mut swappable = options.swappable();
         if arrangement.swaps == Swaps::None {
             swappable.least_bytes = u64::MAX;

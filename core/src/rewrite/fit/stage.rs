@@ -125,8 +125,8 @@ pub(super) struct Kept<'a, 'w> {
     pub(super) watched: Watched<'w>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
 /// The figures of the best schedule.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Best {
     /// The time, in ns, that the best schedule adds to the original.
     overhead: f64,

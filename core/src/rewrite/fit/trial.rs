@@ -322,7 +322,7 @@ impl Trial<'_, '_, '_, '_> {
     /// Where the plan adds more, the search for swaps starts over.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
-        let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
+        let time = self.recorded.time_ns() as f64;
         before.max(LEAST_LEAP * time) * LEAP
     }
 
