@@ -12,7 +12,7 @@
 //!   alone. It uses nodes of the exact search: a part of them if the best plan so far was found by an exact or a beam
 //!   search over all blocks, else all of them.
 //! - More blocks: there is no search. Three methods follow. The first is [`outward`]. The second builds a few plans
-//!   from address 0 upwards, and compares 64 blocks before it places one. The third, ejection chains, puts the highest
+//!   from address 0 upwards, and compares 64 blocks before it places one. The third, [`improve`], puts the highest
 //!   blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
@@ -20,9 +20,8 @@
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
 //! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
-//! A maximal clique is a set of blocks that are all alive at one step, to which no block can be added. If all maximal
-//! cliques have the same number of bytes, the first round looks for plans without unused bytes (`tiling`) before the
-//! exact search. The beam search then has no turn in the first round.
+//! If all maximal cliques of blocks alive together have the same number of bytes, the first round looks for plans
+//! without unused bytes (`tiling`) before the exact search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: no further method starts once there is one.
 //!
@@ -42,19 +41,18 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The budget of the heuristics in the first round (one run of each method): enough to place all blocks this number of
-/// times, or [`FEW_PLACED`] blocks if that is more. If the exact search does not run, the heuristics get all of
-/// `options.work` instead.
+/// The budget of the heuristics in the first round: enough to place all blocks this number of times, or [`FEW_PLACED`]
+/// blocks if that is more. If the exact search does not run, the heuristics get all of `options.work` instead.
 const FEW_STARTS: u64 = 48;
-/// The least budget of the heuristics in the first round (one run of each method), in blocks placed. If the exact
-/// search does not run, the heuristics get all of `options.work` instead.
+/// The least budget of the heuristics in the first round, in blocks placed. If the exact search does not run, the
+/// heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// The exact search and the beam search share a budget, in nodes of the search tree. In the first round (one run of
-/// each method), it is [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
+/// In the first round, the exact search and the beam search share a budget of [`Options::DEFAULT_NODES`] nodes of the
+/// search tree divided by this number, or of `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
-/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques
-/// (sets of blocks alive at one step, to which no block can be added) have the same number of bytes.
+/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
+/// blocks alive together have the same number of bytes.
 const PART_OF_TILING: u64 = 4;
 /// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
 /// the exact search divided by this number. Else it gets all of them.
@@ -73,8 +71,8 @@ const WORK_FOR_MANY: u64 = 8;
 /// together. Then each takes less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
-/// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
-/// as placing all blocks this number of times. The method runs only with more than [`FEW_BLOCKS`] blocks.
+/// The method [`outward`] gets at least this budget: as much work as placing all blocks this number of times. It runs
+/// only with more than [`FEW_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -286,7 +284,7 @@ fn search_large(
 /// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods.
 /// [`outward`] places blocks outward from the busiest step. [`start_again`] builds plans from address 0 upwards, and
 /// compares 64 blocks before it places one. [`improve`] puts the highest blocks elsewhere and moves the blocks that are
-/// in their way (ejection chains).
+/// in their way.
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -340,9 +338,9 @@ fn start_again(
     Ok(())
 }
 
-/// Returns the budgets of the first round (one run of each method): how many blocks the heuristics may place, and how
-/// many nodes of the search tree the exact search and the beam search may look at. Both are small, because most
-/// instances are solved by a few plans or a few nodes. If `nodes` is 0, the heuristics get all of `work`.
+/// Returns the budgets of the first round: how many blocks the heuristics may place, and how many nodes of the search
+/// tree the exact search and the beam search may look at. Both are small, because most instances are solved by a few
+/// plans or a few nodes. If `nodes` is 0, the heuristics get all of `work`.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
@@ -350,7 +348,7 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
 }
 
 /// Combines the results that several methods of placement report: keeps the best peak and the highest lower bound of
-/// all, and calls the caller's `watch` with these. A method alone knows only its own result.
+/// all, and calls the caller's `watch` with these.
 struct Told<'a> {
     watch: Watch<'a>,
     /// The peak and the solver of the best plan so far, and the highest lower bound so far.
@@ -359,7 +357,7 @@ struct Told<'a> {
     /// capacity.
     enough: u64,
     /// How many nodes of the search tree the searches that have ended have looked at. A search that is not exact adds
-    /// as many nodes as the exact search would look at in the same time.
+    /// as many as the exact search would look at in the same time.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

@@ -1,7 +1,7 @@
 //! A lower bound on the peak of all placements. A placement whose peak reaches the bound is proved optimal.
 //!
-//! The max load, the most bytes that are alive at one step, is such a bound (it is the weighted clique number ω of the
-//! interval graph; Sekiyama et al. 2018; Zhang et al. 2019). Two things raise it:
+//! The max load, the most bytes that are alive at one step, is such a bound: it is the weighted clique number ω of the
+//! interval graph (Sekiyama et al. 2018; Zhang et al. 2019). Two things raise it:
 //!
 //! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique, which are all alive at one step,
 //!   lie one above the other. The distance from one offset to the next is a multiple of A, and at least the size of the
@@ -28,8 +28,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * n, indices: 2 * n }.and(interval::workspace(n))
 }
 
-/// A lower bound on the peak of every placement, in bytes. It is at least the max load, the most bytes alive at one
-/// step.
+/// A lower bound on the peak of every placement, in bytes: at least the most bytes alive at one step.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter than
@@ -94,7 +93,7 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
 }
 
 /// Returns the first *bare* clique from the clique `s` on; `cliques` if there is none. A clique is a set of blocks that
-/// are all alive at one step. It is bare as long as no round-up (the bytes that rounding adds to a block's size) was
+/// are all alive at one step. It is bare as long as no round-up, the bytes that rounding adds to a block's size, was
 /// subtracted from its load. For a bare clique c, `bare[c]` is c; for any other, it is a later clique, at which the
 /// search goes on. The function moves such entries further ahead, so that later calls take fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {

@@ -21,8 +21,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     greedy::workspace(n)
 }
 
-/// Gives every block an offset by weighted interval colouring: places the blocks from the largest to the smallest.
-/// `fit` says which hole each takes; holes are the free addresses between the placed blocks that are alive with it.
+/// Gives every block an offset by weighted interval colouring: places the blocks from the largest to the smallest, each
+/// into free addresses between the placed blocks that are alive with it; `fit` says into which.
 ///
 /// # Errors
 /// As [`place`](super::place).

@@ -1,5 +1,5 @@
-//! A tree over the lifetimes of blocks that answers: is any block alive only within a given range of sections? Sections
-//! are stretches of time, numbered from 0. Blocks can be taken out of the tree; the *members* are those that are in it.
+//! A tree over the lifetimes of blocks that answers: is any block alive only within a given range of sections of time?
+//! Blocks can be taken out of the tree; the *members* are those that are in it.
 //!
 //! A block lies within the sections `[low, high)` exactly when it begins in one of them, and its end is at most `high`.
 //! So a query finds the earliest end of the members that begin in these sections, and compares it with `high`. A
@@ -14,12 +14,10 @@ use crate::{Workspace, WorkspaceLen};
 pub(crate) struct EarliestEnd<'a> {
     /// The number of blocks.
     n: u32,
-    /// By section, a numbered stretch of time: the index of the first block that begins there or later; `n`, the number
-    /// of blocks, if there is none.
+    /// By section of time: the index of the first block that begins there or later; `n` if there is none.
     first: Table<'a, u32>,
-    /// By node of the tree: the earliest end, as a section of time, of the blocks below the node that queries find;
-    /// `u32::MAX` if there are no such blocks. Node i has the children 2i and 2i + 1; the blocks are the leaves
-    /// `n..2n`.
+    /// By node of the tree: the earliest end, as a section of time, of the blocks below the node that are in the tree;
+    /// `u32::MAX` if there are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
 }
 
@@ -70,8 +68,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// True if any block that is in the tree is alive only within the sections `[low, high)`, numbered stretches of
-    /// time.
+    /// True if any block that is in the tree is alive only within the sections `[low, high)` of time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

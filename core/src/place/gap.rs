@@ -1,11 +1,10 @@
-//! Places one block after the other into a hole: a range of free addresses between its neighbours, the placed blocks
-//! that are alive with it.
+//! Places one block after the other into a *hole*: a range of free addresses between its *neighbours*, the placed
+//! blocks that are alive with it.
 //!
 //! For each block in the given order, the neighbours are collected and sorted by offset. The search then goes upwards
-//! in memory. What lies between the highest end so far and the next begin is a hole; the first hole begins at address
-//! 0. *First fit* takes the lowest hole that is large enough, *best fit* the smallest, the lower of equals. If no hole
-//! is large enough, the block goes on top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all
-//! others.
+//! in memory. What lies between the highest end so far, at first 0, and the next begin is a hole. *First fit* takes the
+//! lowest hole that is large enough, *best fit* the smallest, the lower of equals. If no hole is large enough, the
+//! block goes on top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
 //!
 //! There are two ways to find the neighbours. The caller chooses:
 //!
@@ -24,8 +23,8 @@ use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// Which hole a block takes, of the holes that are large enough for it. A hole is a range of free addresses between
-/// placed blocks that are alive at some step together with the block.
+/// Which hole a block takes, of those that are large enough. A hole is a range of free addresses between placed blocks
+/// that are alive at some step together with the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
     /// The lowest hole that is large enough.
@@ -34,14 +33,14 @@ pub enum Fit {
     Best,
 }
 
-/// All that is needed to put the next block into a hole in memory: the blocks, the sections of time (numbered
-/// stretches) in which they are alive, and which of them are placed.
+/// All that is needed to put the next block into a hole in memory: the blocks, the sections of time in which they are
+/// alive, and which of them are placed.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// The lifetimes of the placed blocks, in a tree that finds the placed blocks which share a step with a given
     /// block. Empty where `stacked` holds the placed blocks.
@@ -57,8 +56,7 @@ pub(crate) struct Gaps<'a> {
 struct Stack<'a> {
     /// By placed block: its begin and its end, in bytes.
     spans: Table<'a, [u64; 2]>,
-    /// By placed block: its lifetime, as the number of its first section (stretch of time), and one past the number of
-    /// its last.
+    /// By placed block: the first section of time in which it is alive, and one past the last.
     lifetimes: Table<'a, [u32; 2]>,
     len: u32,
 }
@@ -78,9 +76,9 @@ struct Search {
 }
 
 impl Search {
-    /// Takes one step upwards in memory: looks at the hole below the next neighbour, which lies at the addresses
-    /// `[begin, end)`, and goes past the neighbour. A neighbour is a placed block that is alive with the block to
-    /// place. Returns true if the search can end, because *first fit* has found its hole.
+    /// Takes one step upwards in memory: looks at the hole below the next placed block that is alive with the block to
+    /// place, and goes past this placed block, which lies at the addresses `[begin, end)`. Returns true if the search
+    /// can end, because *first fit* has found its hole.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.

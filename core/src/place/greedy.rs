@@ -35,8 +35,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Gaps::workspace(n).and(interval::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
 }
 
-/// Places the blocks in `order`. `fit` says which hole each takes; holes are the free addresses between the placed
-/// blocks that are alive with it. O(|E| log n) for n blocks, of which |E| pairs are alive together.
+/// Places the blocks in `order`, each into free addresses between the placed blocks that are alive with it; `fit` says
+/// into which. O(|E| log n) for n blocks, of which |E| pairs are alive together.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -73,9 +73,9 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks one after the other, each into a hole: free addresses between the placed blocks that are alive
-/// with it; `fit` says into which. `keys` are functions of a block that define the order. Blocks are sorted by the last
-/// key, the smallest value first; blocks of equal value by the key before it, and so on, at last by index.
+/// Places the blocks one after the other, each into free addresses between the placed blocks that are alive with it;
+/// `fit` says into which. `keys` are functions of a block that define the order. Blocks are sorted by the last key, the
+/// smallest value first; blocks of equal value by the key before it, and so on, at last by index.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],

@@ -48,11 +48,11 @@ const MOST_HALVINGS: u32 = 4;
 /// How many placed blocks this method may look at for each unit of `options.work`, which is counted in blocks placed.
 /// To look at so many takes about as long as to place one block when a plan is built from address 0 upwards.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each neighbour, a placed
-/// block that is alive with it.
+/// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each placed block that is
+/// alive with it.
 const STEP: u64 = 16;
-/// A block is put where the blocks in its way weigh least in sum. The block of the largest area (size times lifetime)
-/// begins with this weight. Other blocks begin with less, in proportion to their area, but with at least 1.
+/// A block is put where the blocks in its way weigh least in sum. The block of the largest size times lifetime begins
+/// with this weight. Other blocks begin with less, in proportion to theirs, but with at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
 /// blocks in the way weigh this or more in sum is never taken.
@@ -65,8 +65,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
 }
 
-/// Builds one plan from address 0 upwards, and lowers its peak (ejection chains): the highest blocks are put elsewhere,
-/// then the blocks that are in their way, and so on. The budget is `options.work`, in blocks placed.
+/// Builds one plan from address 0 upwards, and lowers its peak: the highest blocks are put elsewhere, then the blocks
+/// that are in their way, and so on. The budget is `options.work`, in blocks placed.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -160,18 +160,18 @@ struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// A tree of the lifetimes of the blocks that have an offset now; the blocks in `queue` are not in it. A block's
     /// rank in the tree is its index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight before it was ever ejected (moved out of the way of another block). The weight is in
-    /// proportion to the block's area, size times lifetime. The weight now is this entry, times one more than the
-    /// block's entry in `ejections`. Blocks of little weight are ejected first.
+    /// By block: its weight before it was ever moved out of the way of another block, in proportion to its size times
+    /// its lifetime. The weight now is this entry, times one more than the block's entry in `ejections`. Blocks of
+    /// little weight are moved first.
     weight: Table<'a, u32>,
     /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
@@ -181,13 +181,12 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks in `queue` wait for an offset.
     waiting: u32,
-    /// For each neighbour of the block to place (a placed block that is alive with it): the neighbour's begin and end
-    /// in bytes, and its weight, which grows with its area and its ejections. Sorted by begin.
+    /// For each placed block that is alive with the block to place: its begin and end in bytes, and its weight: size
+    /// times lifetime, and more if it was often moved out of the way. Sorted by begin.
     by_begin: Table<'a, [u64; 3]>,
-    /// For each neighbour of the block to place (a placed block that is alive with it): the neighbour's end in bytes,
-    /// and its weight, as in `by_begin`. Sorted by end.
+    /// For each placed block that is alive with the block to place: its end in bytes, and its weight. Sorted by end.
     by_end: Table<'a, [u64; 2]>,
-    /// The indices of the neighbours of the block to place (the placed blocks that are alive with it).
+    /// The indices of the placed blocks that are alive with the block to place.
     neighbours: Table<'a, u32>,
 }
 

@@ -13,7 +13,7 @@ use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
 /// The blocks in two orders: by first step and by end. From these are read the load over time, the pairs of blocks that
-/// are alive together, and the cliques, which are sets of blocks that are all alive at one step.
+/// are alive together, and the maximal cliques of blocks alive at one step.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep<'a> {
     blocks: &'a [Block],
@@ -24,9 +24,9 @@ pub struct Sweep<'a> {
 /// A set of blocks that are all alive at one step, and to which no block can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clique {
-    /// The first step at which all blocks of the clique (the set of blocks) are alive.
+    /// The first step at which all blocks of the clique are alive.
     pub step: u32,
-    /// How many blocks are in the clique, a set of blocks that are all alive at one step.
+    /// How many blocks are in the clique.
     pub len: u32,
     /// The sum of the sizes of the clique's blocks, in bytes.
     pub load: u64,
@@ -108,14 +108,13 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The max load: the most bytes that are alive at one step (ω, the weighted clique number of the interval graph).
+    /// The max load: the most bytes that are alive at one step.
     #[must_use]
     pub fn max_load(&self) -> u64 {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// True if all maximal cliques (sets of blocks alive together, to which no block can be added) have the same sum of
-    /// sizes in bytes.
+    /// True if the blocks of every maximal clique, alive together, have the same sum of sizes.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)
@@ -210,9 +209,9 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Numbers the maximal cliques (sets of blocks alive at one step, to which no block can be added) from 0 in the
-    /// order of time. Writes for each block its first clique to `low`, and one past its last to `high`; returns the
-    /// number of cliques. Two blocks are alive together exactly when these ranges overlap.
+    /// Numbers the maximal cliques of blocks alive together from 0 in the order of time. Writes for each block its
+    /// first clique to `low`, and one past its last to `high`; returns the number of cliques. Two blocks are alive
+    /// together exactly when these ranges overlap.
     pub(crate) fn clique_ranges(&self, low: &mut Table<'_, u32>, high: &mut Table<'_, u32>) -> u32 {
         let mut ended = self.by_end.iter().peekable();
         let mut cliques = 0u32;

@@ -134,12 +134,12 @@ struct Division<'a> {
     /// the large blocks.
     by_area: Table<'a, u32>,
     large_count: u32,
-    /// The load of the small blocks, in bytes, by section of time (numbered stretch).
+    /// The load of the small blocks in each section of time, in bytes.
     load: LoadTree<'a>,
     section_count: u32,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
 }
 

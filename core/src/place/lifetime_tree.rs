@@ -18,8 +18,7 @@ use crate::{Workspace, WorkspaceLen, sort};
 
 /// The most points in a leaf of the tree; a point is the lifetime and the rank of a block.
 const LEAF: u32 = 8;
-/// Stands in place of a rank (a block's place in an order of preference) for a block that no query of the tree is to
-/// find.
+/// Stands in place of a rank for a block that no query of the tree is to find.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
@@ -33,8 +32,8 @@ pub(crate) struct LifetimeTree<'a> {
     /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
     /// By node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the
-    /// blocks below the node. Blocks that queries are not to find do not count. A rank is a block's place in an order
-    /// of preference. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// blocks below the node. Blocks that queries are not to find do not count. The children of node i are 2i and 2i +
+    /// 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
@@ -46,7 +45,7 @@ const HIGH: usize = 1;
 const RANK: usize = 2;
 
 /// A node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the blocks
-/// below it. Blocks that queries are not to find do not count. A rank is a block's place in an order of preference.
+/// below it. Only blocks that queries are to find count; the lowest rank is the best.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -161,8 +160,7 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Computes what `nodes` holds for a node: the least and the highest begin, the least and the highest end, and the
-    /// best rank (place in an order of preference) of the blocks below it. Blocks that queries are not to find do not
-    /// count.
+    /// best rank of the blocks below it. Blocks that queries are not to find do not count.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [
@@ -183,8 +181,8 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The best rank of the members of the tree (the blocks that queries find) whose lifetimes are in the set `of`;
-    /// [`ABSENT`] if there are none. A rank is a block's place in an order of preference; the lowest is the best.
+    /// The best rank, which is the lowest, of the blocks in the tree whose lifetimes are in the set `of`; [`ABSENT`] if
+    /// there are none.
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -194,9 +192,8 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K best ranks of the members of the tree (the blocks that queries find) whose lifetimes are in the set `of`,
-    /// the best first. A rank is a block's place in an order of preference; the lowest is the best. If there are fewer
-    /// than K, the rest of the array is [`ABSENT`].
+    /// The K best ranks, which are the lowest, of the blocks in the tree whose lifetimes are in the set `of`, the best
+    /// first. If there are fewer than K, the rest of the array is [`ABSENT`].
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -220,9 +217,8 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`. A rank is a block's
-    /// place in an order of preference; lower is better. Each call returns a limit: from then on, only blocks with a
-    /// rank below the limit are visited.
+    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`; a lower rank is better.
+    /// Each call returns a limit: from then on, only blocks with a rank below the limit are visited.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];

@@ -1,5 +1,5 @@
-//! A tree over the sections of time (numbered stretches) that holds the load still to be placed in each, in bytes. It
-//! answers which section of a range has the highest load.
+//! A tree over the sections of time that holds the load still to be placed in each, in bytes. It answers which section
+//! of a range has the highest load.
 //!
 //! It is a segment tree in which each node has sixteen children. A node holds the highest load among its sections, and
 //! the first section that has this load. So no query has to go down the tree to find the section. Where bytes are
@@ -16,7 +16,7 @@ use crate::{Workspace, WorkspaceLen};
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    /// The lowest level of the tree; its entries are the sections, the numbered stretches into which time is divided.
+    /// The lowest level of the tree; its entries are the sections of time.
     sections: Level,
     /// The highest load, in bytes, of the sections of time below each entry of the tree. First come the sections
     /// themselves, then the nodes, level by level. Bytes that were subtracted at a node further up are not yet taken
@@ -28,8 +28,8 @@ pub(crate) struct LoadTree<'a> {
     first: Table<'a, u32>,
 }
 
-/// A level of the tree: the sections (numbered stretches of time), or the nodes at one height above them. In the
-/// tables, a level is filled up to a multiple of sixteen entries; the added entries have no load.
+/// A level of the tree: the sections of time, or the nodes at one height above them. In the tables, a level is filled
+/// up to a multiple of sixteen entries; the added entries have no load.
 #[derive(Clone, Copy)]
 struct Level {
     /// How many sections of time, or nodes, this level of the tree has.
@@ -56,7 +56,7 @@ impl Level {
     }
 }
 
-/// A load in bytes, and the number of the first section (stretch of time) that has this load.
+/// A load in bytes, and the number of the first section of time that has this load.
 type Busiest = (u64, u32);
 
 impl<'a> LoadTree<'a> {

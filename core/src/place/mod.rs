@@ -1,7 +1,7 @@
 //! Placement: gives every memory block an offset, so that blocks that are alive at the same step share no address.
 //!
-//! Every method of placement takes the blocks, options, a workspace (scratch memory) and a slice to which it writes the
-//! offsets, and returns a [`Summary`]. No method knows where the blocks come from. No plan is trusted until
+//! Every method of placement takes the blocks, options, a workspace and a slice to which it writes the offsets, and
+//! returns a [`Summary`]. No method knows where the blocks come from. No plan is trusted until
 //! [`verify`](crate::verify::verify) has accepted it.
 //!
 //! [`place`] runs the method that a [`Solver`] names; [`Solver::Auto`] is the one to use.
@@ -50,9 +50,9 @@ pub struct Options {
     /// whatever the budget.
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
-    /// each 1,024 blocks and sections (stretches) of time that it looks at. So a node stands for about 3 µs of work on
-    /// every instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among
-    /// its methods.
+    /// each 1,024 blocks and sections of time that it looks at, so that a node stands for about 3 µs of work on every
+    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its
+    /// methods.
     pub nodes: u64,
     /// The techniques that the exact search uses; its other techniques are turned off.
     pub techniques: search::Techniques,
@@ -98,7 +98,7 @@ pub struct Summary {
 /// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether [`portfolio`], which runs several methods of placement in turn, runs a given method, and on which instances.
+/// Whether [`portfolio`] runs a given method of placement, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// [`portfolio`] never runs this method of placement.
@@ -106,7 +106,7 @@ enum Part {
     /// [`portfolio`] runs this method of placement on every instance.
     Always,
     /// The time of this method of placement grows with the number of pairs of blocks that are alive together. All such
-    /// methods share one budget of [`portfolio`], which runs few of them, or none, where there are many pairs.
+    /// methods share one budget of [`portfolio`]: where there are many pairs, few of them run, or none.
     FewPairs,
 }
 
@@ -143,8 +143,7 @@ macro_rules! solvers {
                 }
             }
 
-            /// Whether [`portfolio`], which runs several methods of placement in turn, runs this method, and on which
-            /// instances.
+            /// Whether [`portfolio`] runs this method of placement, and on which instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
@@ -191,8 +190,8 @@ solvers! {
     /// [`improve`]: builds one plan from address 0 upwards. Then moves its highest blocks down, and moves the blocks
     /// that are in their way elsewhere.
     Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
-    /// [`outward`]: builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest
-    /// step, the one with the most bytes alive, and go on from there in both directions of time.
+    /// [`outward`]: builds one plan from address 0 upwards. Then builds plans that begin with the blocks alive at the
+    /// step with the most bytes alive, and go on from there in both directions of time.
     Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
     /// [`beam`]: builds one plan from address 0 upwards, then looks for better plans by beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
@@ -206,16 +205,16 @@ solvers! {
     /// published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
     /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019. Blocks are placed from the largest
-    /// to the smallest, each into a hole: free addresses between the placed blocks that are alive with it.
+    /// to the smallest, each into free addresses between the placed blocks that are alive with it.
     Coloring(fit: Fit) {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
     } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
     /// [`coloring`] backward in time: blocks are placed from the largest to the smallest; of equal sizes, the block
-    /// that ends last comes first. Each block takes the lowest hole (range of free addresses) that is large enough.
+    /// that ends last comes first. Each block takes the lowest range of free addresses that is large enough.
     ColoringBackward { "coloring-backward" } None, coloring::workspace, coloring::place_backward(blocks, options, scratch, offsets);
-    /// [`greedy`]: places one block after the other in a fixed order, each into a hole: free addresses between the
-    /// placed blocks that are alive with it.
+    /// [`greedy`]: places one block after the other in a fixed order, each into free addresses between the placed
+    /// blocks that are alive with it.
     Greedy(order: Order, fit: Fit) {
         (Order::Size, Fit::First) "size-first-fit",
         (Order::Size, Fit::Best) "size-best-fit",
@@ -429,7 +428,7 @@ fn improve_one(
 }
 
 /// The last step of every method of placement: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
-/// capacity, the most bytes that a plan may take.
+/// capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {

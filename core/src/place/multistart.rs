@@ -1,5 +1,5 @@
-//! Builds many plans with the skyline (for each step, the height up to which memory is taken), each with another order
-//! of preference among the blocks, and keeps the best plan.
+//! Builds many plans with the skyline, the height up to which memory is taken at each step. Each plan has another order
+//! of preference among the blocks; the best plan is kept.
 //!
 //! The order of preference decides which blocks count as large, and how ties are broken. It changes the peak of best
 //! fit by several percent, and no order is best everywhere. Here a block is worth `width^α ⋅ size^β`, where the width
@@ -9,8 +9,7 @@
 //! Each way to build a plan is a *start*. Some starts sort the blocks into size classes, and prefer every block of a
 //! higher class to those of a lower one, so that the small blocks wait for the holes that the large ones leave. The
 //! borders between classes are a fixed factor apart, for example 4. Starts also differ in their rule: some look at the
-//! busiest step first, some do not, some look for blocks that fill their line, which is a stretch of time with one
-//! height.
+//! busiest step first, some do not, some look for blocks that fill their line of the skyline.
 //!
 //! The first starts are fixed. Of the later ones, half are drawn at random from a seeded generator: the rule, (α, β),
 //! the size classes, and noise on width and size. The other half change the best start so far: one block in twenty gets
@@ -34,12 +33,10 @@ use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// One way to build a plan with the skyline (for each step, the height up to which memory is taken). It says how blocks
-/// are ranked, and by which rule the next block is picked.
+/// One way to build a plan from address 0 upwards: how blocks are ranked, and by which rule the next block is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// How the next block is chosen among the blocks that fit on the lowest part of the skyline (for each step, the
-    /// height up to which memory is taken).
+    /// How the next block is chosen among those that fit on the lowest part of the skyline.
     rule: Rule,
     /// Sets the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
     /// degrees. At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
@@ -49,8 +46,8 @@ struct Start {
     /// the pair (a, b), the class of a block of s bytes is `floor(log2(s) / a + b)`. So a class spans `a` powers of
     /// two, and `b`, in [0, 1), shifts the borders of the classes.
     class: Option<(f64, f64)>,
-    /// The most by which random noise raises or lowers a block's width (steps alive) and size before the blocks are
-    /// ranked, in powers of two.
+    /// The most by which random noise raises or lowers a block's lifetime and size before the blocks are ranked, in
+    /// powers of two.
     noise: f64,
 }
 
@@ -60,8 +57,8 @@ impl Start {
     }
 }
 
-/// The fixed ways to build a plan with the skyline (for each step, the height up to which memory is taken). They are
-/// tried before any that is drawn at random; the most promising come first.
+/// The fixed ways to build a plan with the skyline. They are tried before any that is drawn at random; the most
+/// promising come first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -81,15 +78,14 @@ const FIXED: [Start; 10] = [
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
-/// Which starts are tried; a start is one way to build a plan with the skyline.
+/// Which ways to build a plan with the skyline are tried; each is called a start.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
     /// First this number of the fixed starts in [`FIXED`]; then starts that are drawn at random or that change the best
-    /// one so far. A start is one way to build a plan.
+    /// one so far.
     Any(usize),
-    /// First the fixed starts in [`WIDE`]; then starts that are drawn at random or that change the best one so far. A
-    /// start is one way to build a plan. All starts of this series use [`Rule::WideFlush`], which compares 64 blocks
-    /// before it places one, and is slow.
+    /// First the fixed starts in [`WIDE`]; then starts that are drawn at random or that change the best one so far. All
+    /// use [`Rule::WideFlush`], which compares 64 blocks before it places one, and is slow.
     Wide,
 }
 
@@ -111,11 +107,11 @@ impl Series {
     }
 }
 
-/// The most by which noise changes a block's width (steps alive) and size, in powers of two: a third more (2^0.4), or a
-/// quarter less (2^-0.4).
+/// The most by which noise changes a block's lifetime and size, in powers of two: a third more (2^0.4), or a quarter
+/// less (2^-0.4).
 const NOISE: f64 = 0.4;
-/// When the best ranking of the blocks so far is varied, one block in this number, on average, gets other random noise;
-/// the others keep theirs. Blocks are ranked by width (steps alive) and size, and noise changes both.
+/// When the best ranking of the blocks so far is varied, one block in this number, on average, gets other random noise
+/// on its lifetime and size, by which blocks are ranked; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -159,8 +155,7 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but tries the ways to build a plan that `series` names. A peak above the capacity (the most bytes that
-/// a plan may take) is no error here.
+/// As [`place`], but tries the ways to build a plan that `series` names. A peak above the capacity is no error here.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,

@@ -38,16 +38,15 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The blocks that are alive at the busiest step (the one with the most bytes alive) are cut into groups, to decide
-/// their order in memory. These numbers of groups are tried, one after the other.
+/// The blocks that are alive at the busiest step are cut into groups, to decide their order in memory. These numbers of
+/// groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// A block goes into the gap (free addresses between two blocks) that costs least. One part of this cost is high if the
-/// block and the neighbour in memory end at steps far apart: the steps between their ends, divided by the block's
-/// lifetime, times its size. That part is multiplied by a weight. These weights are tried, each with every number of
-/// groups in [`GROUPS`].
+/// A block goes into the gap between two blocks in memory that costs least. One part of this cost is high if the block
+/// and its neighbour end at steps far apart: the steps between their ends, divided by the block's lifetime, times its
+/// size. That part is multiplied by a weight. These weights are tried, each with every number of groups in [`GROUPS`].
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// Work is counted in blocks placed. To look at this number of gaps (free addresses between two blocks) counts as much
-/// as to place one block. So does moving eight times this number of gaps in their sorted table.
+/// Work is counted in blocks placed. To look at this number of gaps between blocks in memory counts as much as to place
+/// one block. So does moving eight times this number of gaps in their sorted table.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -57,9 +56,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(own))
 }
 
-/// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest step (the one
-/// with the most bytes alive) and go on in both directions of time. Keeps the best plan. Ends when `options.work`
-/// blocks are placed, or when the peak is the lower bound or within the capacity that `options.constraints` sets.
+/// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks alive at the step with the most
+/// bytes alive, and go on in both directions of time. Keeps the best plan. Ends when `options.work` blocks are placed,
+/// or when the peak is the lower bound or within the capacity that `options.constraints` sets.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -195,10 +194,9 @@ struct Space<'a> {
     n: u32,
     by_start: &'a [u32],
     by_end: &'a [u32],
-    /// The first step at which the load (the bytes of all living blocks) is greatest.
+    /// The first step at which the load is greatest.
     busiest: u32,
-    /// The indices of the blocks that are alive at the busiest step, the one with the most bytes alive, in the order of
-    /// their offsets.
+    /// The indices of the blocks that are alive at the busiest step, in the order of their offsets.
     stack: Table<'a, u32>,
     /// How many blocks are alive at the busiest step: the number of entries of `stack` that are in use.
     stack_len: u32,
@@ -210,13 +208,13 @@ struct Space<'a> {
     /// By block in memory: the index of the next block below it, or [`Space::n`] if there is none. The entry at index n
     /// is the highest block.
     below: Table<'a, u32>,
-    /// The gaps (free addresses between two blocks in memory), the smallest first. An entry holds the size of the gap
-    /// in bytes, and the index of the block below it, or [`Space::n`] if there is none.
+    /// The gaps between two blocks in memory, the smallest first. An entry holds the size of the gap in bytes, and the
+    /// index of the block below it, or [`Space::n`] if there is none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
     /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
     /// busiest step, adds three numbers: the blocks that it places; an eighth of the number of all blocks; and the
-    /// number of gaps (free addresses between two blocks) that it looks at, divided by [`GAPS_PER_BLOCK`].
+    /// number of gaps in memory that it looks at, divided by [`GAPS_PER_BLOCK`].
     work: u64,
     looked_at: u64,
 }
@@ -253,8 +251,7 @@ impl<'a> Space<'a> {
         b.alignment.max(self.alignment)
     }
 
-    /// True if the block is alive only on this side of the busiest step (the one with the most bytes alive): only
-    /// before it, or only after it.
+    /// True if the block is alive only on this side of the busiest step: only before it, or only after it.
     fn is_beyond(&self, side: Side, b: &Block) -> bool {
         match side {
             Side::Left => b.end <= self.busiest,
@@ -305,8 +302,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The highest end, in bytes, of the blocks that are alive at the busiest step, the one with the most bytes alive;
-    /// 0 if there are none.
+    /// The highest end, in bytes, of the blocks that are alive at the busiest step; 0 if there are none.
     fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
         self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
     }
@@ -324,10 +320,10 @@ impl<'a> Space<'a> {
     }
 
     /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
-    /// they are. Each block goes into the gap (free addresses between two blocks) that costs least, or on top if no gap
-    /// is large enough. The cost has two parts: the bytes left unused, and a part that grows with the steps between the
-    /// ends of the block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if the
-    /// peak is not below `limit`.
+    /// they are. Each block goes into the gap between two blocks that costs least, or on top if no gap is large enough.
+    /// The cost has two parts: the bytes left unused, and a part that grows with the steps between the ends of the
+    /// block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if the peak is not
+    /// below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -370,8 +366,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps (free addresses)
-    /// between them; returns the highest end of these blocks, in bytes.
+    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps between them; returns
+    /// the highest end of these blocks, in bytes.
     fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
         let ground = self.n;
         self.gap_count = 0;
@@ -391,8 +387,7 @@ impl<'a> Space<'a> {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
-    /// Puts block `i` into memory, in the gap (free addresses between two blocks) that costs least, or on top if no gap
-    /// is large enough.
+    /// Puts block `i` into memory, in the gap between two blocks that costs least, or on top if no gap is large enough.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -405,9 +400,9 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// Chooses the gap (free addresses between two blocks) that costs least for block `b`. Returns the index of the
-    /// block below this gap, and the offset of `b` in the gap; `None` if no gap is large enough. The cost grows with
-    /// the bytes left unused, and with the steps between the end of `b` and the end of its neighbour.
+    /// Chooses the gap between two blocks that costs least for block `b`. Returns the index of the block below this
+    /// gap, and the offset of `b` in the gap; `None` if no gap is large enough. The cost grows with the bytes left
+    /// unused, and with the steps between the end of `b` and the end of its neighbour.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -502,8 +497,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The index in the table `gaps`, which is sorted, at which this gap (free addresses between two blocks) stands or
-    /// is to be inserted.
+    /// The index in the sorted table `gaps` at which this gap between two blocks stands or is to be inserted.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {

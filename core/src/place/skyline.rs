@@ -39,7 +39,7 @@ use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
 /// The skyline: time is cut into *lines*, stretches with one height each, the address up to which memory is taken. Also
-/// the blocks, and the numbered sections of time in which they are alive.
+/// the blocks, and the sections of time in which they are alive.
 pub(crate) struct Skyline<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -48,9 +48,9 @@ pub(crate) struct Skyline<'a> {
     /// By block: its index in the caller's slice. In this table and the tables below, blocks are numbered in the order
     /// of their begins.
     original: Table<'a, u32>,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// A tree over the unplaced blocks that finds the block of the best rank whose lifetime lies within a given range
     /// of time.
@@ -67,38 +67,33 @@ pub(crate) struct Skyline<'a> {
     pins: Table<'a, u32>,
     /// How many blocks are pinned.
     pin_count: u32,
-    /// Indexed by the first section of a line (a stretch of time with one height): one past the line's last section.
+    /// By first section of a line of the skyline: one past the line's last section of time.
     end: Table<'a, u32>,
-    /// Indexed by the first section of a line (a stretch of time with one height): the first section of the line before
-    /// it in time.
+    /// By first section of a line of the skyline: the first section of the line before it in time.
     previous: Table<'a, u32>,
-    /// A line of the skyline is some sections of time in a row with one height. If the index is the first section of a
-    /// line, the entry is the line's height in bytes: memory is taken up to it.
+    /// By first section of a line of the skyline: the line's height in bytes, up to which memory is taken.
     height: Table<'a, u64>,
-    /// By section, a numbered stretch of time: the sum of the sizes of the unplaced blocks that are alive there, in
-    /// bytes.
+    /// By section of time: the sum of the sizes of the unplaced blocks that are alive there, in bytes.
     remaining: LoadTree<'a>,
-    /// By section, a numbered stretch of time: the sum of the sizes of the blocks that are alive there, in bytes.
-    /// Pinned blocks are left out.
+    /// By section of time: the sum of the sizes of the blocks that are alive there, in bytes. Pinned blocks are left
+    /// out.
     load: Table<'a, u64>,
     /// The highest load of any stretch of time, without the pinned blocks, in bytes.
     max_load: u64,
 }
 
-/// Which block is placed next, of the blocks whose lifetime lies within the lowest line of the skyline (a stretch of
-/// time with one height).
+/// Which block is placed next, of the blocks whose lifetime lies within the lowest line of the skyline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// Of the blocks whose lifetime lies within the line (a stretch of time with one height) and that are alive at the
-    /// line's busiest step, the block of the best rank. The busiest step is the one at which most load is still to be
-    /// placed. If there is no such block, the block of the best rank of all whose lifetime lies within the line.
+    /// Of the blocks whose lifetime lies within the line of the skyline and that are alive at the line's busiest step,
+    /// the block of the best rank. The busiest step is the one at which most load is still to be placed. If there is no
+    /// such block, the block of the best rank of all whose lifetime lies within the line.
     BusiestFirst,
     /// As [`BusiestFirst`](Self::BusiestFirst), but no block is placed that would rise above a far fuller neighbouring
-    /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. A line
-    /// is a stretch of time with one height; its fullness is this height plus the load still to be placed over it. See
-    /// [`Skyline::goes_level`].
+    /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. The
+    /// fullness of a line is its height plus the load still to be placed over it. See [`Skyline::goes_level`].
     Level,
     /// As [`Level`](Self::Level), but of the 8 blocks of best rank the one is chosen that leaves the least unused room
     /// beside it, see [`Skyline::flush`].
@@ -108,10 +103,9 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// [`Rule::Level`] may raise a line of the skyline (a stretch of time with one height), and leave the bytes below it
-/// unused. It raises the line only if the rise is at most a 128th of the bytes by which the neighbouring line is
-/// fuller: these bytes shifted right by this number of bits. The fullness of a line is its height plus the load still
-/// to be placed over it.
+/// [`Rule::Level`] may raise a line of the skyline, and leave the bytes below it unused. It raises the line only if the
+/// rise is at most a 128th of the bytes by which the neighbouring line is fuller: these bytes shifted right by this
+/// number of bits. The fullness of a line is its height plus the load still to be placed over it.
 const LEVEL: u32 = 7;
 /// [`Rule::Flush`] chooses the next block from this number of blocks: the ones of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
@@ -124,13 +118,12 @@ const WIDE_CHOICE: usize = 64;
 /// by this number of bits.
 const FLUSH_SLACK: u32 = 7;
 
-/// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to
-/// place there, or why there is none.
+/// What [`Skyline::pick`] decides for the lowest line of the skyline: the block to place there, or why there is none.
 enum Pick {
-    /// This block is placed next, given by its number in the order of begins. Its lifetime lies within the line, a
-    /// stretch of time with one height, and it is put no lower than that height.
+    /// This block is placed next, given by its number in the order of begins. Its lifetime lies within the line, and it
+    /// is put no lower than the line's height.
     Block(u32),
-    /// No unplaced block has its whole lifetime within the line, a stretch of time with one height.
+    /// No unplaced block has its whole lifetime within the line of the skyline.
     NoneFits,
     /// The peak cannot stay below the limit that the caller has set, in bytes: at one step, the height of the line and
     /// the load still to be placed add up to the limit or more.
@@ -316,8 +309,8 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// True if a line (a stretch of time with one height) is to be raised to the height of its lower neighbour, instead
-    /// of taking a block of `size` bytes. Both of these must hold:
+    /// True if a line of the skyline is to be raised to the height of its lower neighbour, instead of taking a block of
+    /// `size` bytes. Both of these must hold:
     ///
     /// - The block would rise above the neighbour, so that no later block could cross from one line to the other.
     /// - The line is raised by at most a 128th of the bytes by which the neighbour is fuller. The fullness of a line is
@@ -336,14 +329,14 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Chooses the next block for a line (a stretch of time with one height): of the `CHOICE` blocks of best rank whose
-    /// lifetimes are in the set `of`, the one that leaves the least unused room beside it. Returns the block's rank
-    /// (its place in the order of preference), or [`ABSENT`] if there is none.
+    /// Chooses the next block for a line of the skyline: of the `CHOICE` blocks of best rank whose lifetimes are in the
+    /// set `of`, the one that leaves the least unused room beside it. Returns the block's rank, or [`ABSENT`] if there
+    /// is none.
     ///
     /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
     /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is the bytes
-    /// from the line up to there, times the part's sections of time, divided by the slack there (the max load, less the
-    /// line's height, less the load still to be placed at the part's busiest step; see [`FLUSH_SLACK`]). The block is
+    /// from the line up to there, times the part's sections of time, divided by the slack there: the max load, less the
+    /// line's height, less the load still to be placed at the part's busiest step ([`FLUSH_SLACK`]). The block is
     /// chosen whose two parts cost least for each byte of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
@@ -393,8 +386,7 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// Begins a skyline with one line (a stretch of time with one height) over all sections, at height 0; returns the
-    /// section where it begins.
+    /// Begins a skyline with one line over all sections of time, at height 0; returns the section where it begins.
     fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
@@ -411,9 +403,8 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Goes along the skyline from the line `from` (a line is a stretch of time with one height), always to a neighbour
-    /// that is not higher. Returns the first line that is lower than the one before it and not higher than the one
-    /// after it.
+    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first line
+    /// that is lower than the one before it and not higher than the one after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {
@@ -427,8 +418,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Puts a block that is alive in the sections `[low, high)` on a line (a stretch of time with one height), which
-    /// splits in up to three lines; `top` is the end of the block in bytes.
+    /// Puts a block that is alive in the sections `[low, high)` of time on a line of the skyline, which splits in up to
+    /// three lines; `top` is the end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {
@@ -447,9 +438,9 @@ impl<'a> Skyline<'a> {
         self.height[low] = top;
     }
 
-    /// Gives a line (a stretch of time with one height) the height of its lower neighbour, and merges the two, or all
-    /// three if both neighbours have that height; returns the first section of the merged line. A line that spans all
-    /// sections is never lifted: the lifetime of every unplaced block is within it.
+    /// Gives a line of the skyline the height of its lower neighbour, and merges the two, or all three if both
+    /// neighbours have that height; returns the first section of the merged line. A line that spans all sections is
+    /// never lifted: the lifetime of every unplaced block is within it.
     fn lift(&mut self, line: u32) -> u32 {
         let (before, after) = (self.height_before(line), self.height_after(line));
         self.height[line] = before.min(after);

@@ -27,9 +27,9 @@
 //! 4. When the last section of time is reached, offsets are read off its state, and events are undone one by one: the
 //!    blocks that end get the place of those that begin, in an order that the PQ-tree before the event allows.
 //!
-//! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is
-//! what becomes of a state after some or all of the events before the next section. After all of them, the item is a
-//! successor of the state.
+//! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is an
+//! intermediate state between two sections: what becomes of a state after some or all of the events before the next
+//! section. After all of them, it is a successor of the state.
 //!
 //! Most instances have hardly a choice in step 2. So a narrow beam solves a thousand blocks in a tenth of a second,
 //! where searches that decide each offset find no such plan. An instance is left alone if a section has less than the
@@ -53,51 +53,45 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most items that are made between one section of time and the next. An *item* is a set of orders of the living
-/// blocks, as a PQ-tree, after some or all of the blocks that end between the two sections were replaced by blocks that
-/// begin.
+/// The most intermediate states that are made between one section of time and the next: sets of orders of the living
+/// blocks, after some or all of the blocks that end between the two sections were replaced by blocks that begin.
 const MOST_ITEMS: usize = 4096;
-/// Memory for the states of one section of time, in tokens for each block of the instance. A state is the set of orders
-/// in which the living blocks can lie, stored as a PQ-tree with one token for each node and leaf.
+/// Memory for the states of one section of time, in nodes and leaves of PQ-trees for each block of the instance. A
+/// state is the set of orders in which the living blocks can lie, stored as a PQ-tree.
 const STATES: usize = 40;
-/// Memory for all items between two sections of time, in tokens for each block of the instance. An item is a set of
-/// orders of the living blocks, after some blocks have ended and others have begun. It is stored as a PQ-tree with one
-/// token for each node and leaf.
+/// Memory for all intermediate states between two sections of time, in nodes and leaves of PQ-trees for each block of
+/// the instance. Such a state is the set of orders of the living blocks after some have ended and others have begun.
 const ITEMS: usize = 480;
-/// Memory for the PQ-trees from which the plan is read, in tokens (nodes and leaves of the trees) for each block of the
-/// instance. One tree is kept for each event. An event is where some blocks end, which lie side by side, and others
-/// begin in their place.
+/// Memory for the PQ-trees from which the plan is read, in nodes and leaves for each block of the instance. One tree is
+/// kept for each event: some blocks that lie side by side end, and others begin in their place.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
 /// of beginning blocks that are tried for each group of blocks that end.
 const MOST_SUMS: u32 = 8;
-/// The most states (sets of orders in which the living blocks can lie) that the beam search keeps from one section of
-/// time to the next.
+/// The most states that the beam search keeps from one section of time to the next.
 const MOST_WIDTH: usize = 256;
 /// The most rounds of the beam search, of two passes each: one in each direction of time. Every second round keeps
-/// twice as many states (sets of orders of the living blocks) as the one before it.
+/// twice as many states as the one before it.
 const MOST_ROUNDS: u32 = 16;
-/// The number of states (sets of orders in which the living blocks can lie) that the first passes of the beam search
-/// keep from one section of time to the next.
+/// The number of states that the first passes of the beam search keep from one section of time to the next.
 const NARROW: u32 = 4;
-/// In later rounds of the beam search, a random number below this is added to the cost of each new state. A state is
-/// the set of orders in which the living blocks can lie; each doubling of the number of orders lowers the cost by 256.
-/// So the random number outweighs at most a factor of 8 in the number of orders.
+/// In later rounds of the beam search, a random number below this is added to the cost of each new state. Each doubling
+/// of the number of orders in which a state lets the blocks lie lowers its cost by 256. So the random number outweighs
+/// at most a factor of 8 in the number of orders.
 const NOISE: u64 = 3 * 256;
 /// Every other round of the beam search looks this number of sections of time ahead, for blocks that end together there
 /// and can no longer lie side by side.
 const AHEAD: u32 = 5;
-/// A penalty in the cost of a state, the set of orders in which the living blocks can lie. Blocks that end together
-/// should lie side by side. The penalty is added once for each of the next sections of time whose ending blocks lie
-/// side by side in none of the orders. Each doubling of the number of orders lowers the cost by 256, so a penalty
-/// weighs as much as a factor of 4 in the number of orders.
+/// A penalty in the cost of a state, which is a set of orders in which the living blocks can lie. Blocks that end
+/// together should lie side by side: the penalty is added for each of the next sections of time whose ending blocks do
+/// so in none of the orders. Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much
+/// as a factor of 4 in the number of orders.
 const SCATTERED: u64 = 2 * 256;
-/// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
+/// How many nodes and leaves of PQ-trees can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.
 const TOKENS_OF_A_NODE: u64 = 180;
-/// The entry of `Items::source` for an item that was made straight from a state, and not from another item. A state is
-/// the set of orders in which the blocks alive in a section of time can lie. An item is such a set between two
-/// sections, after some blocks have ended and others have begun.
+/// The entry of `Items::source` for an intermediate state that was made straight from the state of a section of time,
+/// and not from another intermediate state.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -113,8 +107,7 @@ const fn most_width(n: usize) -> usize {
 
 /// Looks for a plan without unused bytes, in about the time of `options.nodes` nodes of the exact search at most. The
 /// plan in `offsets` stays as it is, without a search, unless all of this holds:
-/// - All maximal cliques (sets of blocks alive at one step, to which no block can be added) have the max load, and the
-///   plan has a higher peak.
+/// - All maximal cliques of blocks alive together have the max load, and the plan has a higher peak.
 /// - No block is pinned, and all sizes are multiples of the alignments.
 pub(super) fn improve(
     blocks: &[Block],
@@ -157,10 +150,9 @@ workspace! {
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks in the order of their begins, as seen in the direction of time in which the present pass
-            /// goes.
+            /// The blocks in the order of their begins, seen in the direction of time of the present pass.
             by_begin: u32[n],
-            /// The blocks in the order of their ends, as seen in the direction of time in which the present pass goes.
+            /// The blocks in the order of their ends, seen in the direction of time of the present pass.
             by_end: u32[n],
             /// By section of time: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
@@ -171,57 +163,51 @@ workspace! {
             /// By block: the first block in `by_end` that has the same size and end. Two blocks of the same size and
             /// end can change places while both are alive.
             kind: u32[n],
-            /// By block: the number of the last group that the block was in, of the groups looked at so far. A group is
-            /// a set of blocks that end together.
+            /// By block: the number of the last group of blocks that end together in which the block was, of those
+            /// looked at so far.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
             orders: u64[n + 1],
-            /// The PQ-trees of the states of the present section of time, as tokens (one for each node and leaf); `row`
-            /// tokens for each state. A state is the set of orders in which the living blocks can lie.
+            /// The PQ-trees of the states that are kept for the present section of time, as nodes and leaves; `row` of
+            /// them for each state.
             state: u32[STATES * n],
-            /// By state (a set of orders of the living blocks) of the present section of time: how many tokens its
-            /// PQ-tree has, one for each node and leaf.
+            /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
-            /// By section of time, and by state of that section: the number of the item that became this state. A state
-            /// is the set of orders in which the living blocks can lie. An item is such a set between two sections,
-            /// after some blocks have ended and others have begun. The number of the item, divided by the section's
-            /// entry in `share`, is the index of the state from which the item was made: one of the section before.
+            /// By section of time, and by state kept for it: the number of the intermediate state that became this
+            /// state. This number, divided by the section's entry in `share`, is the index of the state of the section
+            /// before from which it was made.
             back: u32[n * width],
-            /// The items that may become states of the next section of time, the cheapest first: the cost in the upper
-            /// half of a word, the number of the item in the lower half. Items and states are sets of orders of the
-            /// living blocks.
+            /// The intermediate states that may become states of the next section of time, the cheapest first: the cost
+            /// in the upper half of a word, the number of the intermediate state in the lower half.
             rank: u64[items(n)],
-            /// A hash table of the hashes of the next section's states (sets of orders of the living blocks), so that
-            /// of equal states only one is kept.
+            /// A hash table of the hashes of the states of the next section of time, so that of equal states only one
+            /// is kept.
             seen: u64[4 * width],
-            /// By token (node or leaf) of a PQ-tree: the hash of the subtree that begins with that token.
+            /// By node or leaf of a PQ-tree, as its index in the tree: the hash of the subtree that begins there.
             token_hash: u64[row(n)],
-            /// By section of time: the most items that may be made from each state of the section before. States and
-            /// items are sets of orders of the living blocks: a state in a section, an item between two sections, after
-            /// some blocks have ended and others have begun.
+            /// By section of time: the most intermediate states that may be made from each state of the section before.
             share: u32[n + 1],
-            /// By section of time: the number of the item that became the plan's state there, among the items made from
-            /// the plan's state in the section before, counted from 0. A state is the set of orders in which the blocks
-            /// alive in a section can lie, an item such a set between two sections.
+            /// By section of time: the number of the intermediate state that became the plan's state there, among those
+            /// made from the plan's state in the section before, counted from 0.
             taken: u32[n + 1],
-            /// For each event of the plan: the PQ-tree before it, as tokens (one for each node and leaf), one tree
-            /// after the other. At an event, blocks that lie side by side end, and others take their place.
+            /// For each event of the plan, at which blocks end and others take their place: the PQ-tree before it, one
+            /// tree after the other.
             way: u32[WAY * n],
             /// By event of the plan: the first index of its entries in three tables. The PQ-tree before the event is in
             /// the table `way`, the blocks that end are in `ended`, and the blocks that begin are in `begun`. One more
             /// entry tells where the entries of the last event end.
             event: [u32; 3][n + 1],
-            /// The blocks that end in each event of the plan, one event after the other. At an event, blocks that lie
-            /// side by side end, and others take their place.
+            /// The blocks that end in each event of the plan, at which others take their place; one event after the
+            /// other.
             ended: u32[n],
-            /// The blocks that begin in each event of the plan, one event after the other. At an event, blocks that lie
-            /// side by side end, and others take their place.
+            /// The blocks that begin in each event of the plan, in the place of others that end; one event after the
+            /// other.
             begun: u32[n],
-            /// By token of a PQ-tree: the lowest and the highest offset of the blocks in its subtree, in bytes.
+            /// By node or leaf of a PQ-tree: the lowest and the highest offset of the blocks in its subtree, in bytes.
             nearest: [u64; 2][row(n)],
             /// The children of a node of a PQ-tree: for each, the lowest and the highest offset of the blocks in its
-            /// subtree, in bytes, and the index of its token.
+            /// subtree, in bytes, and its index in the tree.
             sorted: [u64; 3][row(n)],
         }
         parts {
@@ -235,49 +221,42 @@ workspace! {
             sections: u32 = sections,
             random: u64 = next(seed),
             forward: bool = true,
-            /// How many states (sets of orders in which the living blocks can lie) are kept for the present section of
-            /// time.
+            /// How many states are kept for the present section of time.
             count: u32 = 0,
-            /// The most tokens (nodes and leaves) that the PQ-tree of a state can have in this pass.
+            /// The most nodes and leaves that the PQ-tree of a state can have in this pass.
             row: u32 = 0,
             /// The number of the present group of blocks that end together: `mark` is this number for the blocks of the
             /// group, and a lower one for others.
             marks: u32 = 0,
-            /// How many tokens (nodes and leaves of PQ-trees) have been looked at in all passes: a measure of the work.
+            /// How many nodes and leaves of PQ-trees have been looked at in all passes: a measure of the work.
             looked: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// The items made from all states between one section of time and the next. A state is the set of orders, as a
-    /// PQ-tree, in which the blocks alive in a section can lie. An item is what becomes of it on the way to the next
-    /// section: some or all of the blocks that end have been replaced by blocks that begin. Once all are replaced, the
-    /// item is a successor of the state.
+    /// The *items*: the intermediate states that are made from all states between one section of time and the next. A
+    /// state is the set of orders, as a PQ-tree, in which the blocks alive in a section can lie. In an item, some or
+    /// all of the blocks that end before the next section have been replaced by blocks that begin. Once all are
+    /// replaced, the item is a successor of the state.
     struct Items<'a>(n, items) {
         tables {
-            /// The PQ-trees of the items as tokens (one for each node and leaf), a row of the table for each item. An
-            /// item is a set of orders of the living blocks between two sections of time, after some blocks have ended
-            /// and others have begun.
+            /// The PQ-trees of the intermediate states between two sections of time, a row of the table for each.
             token: u32[ITEMS * n],
-            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
-            /// set of orders of the living blocks between two sections of time, after some blocks have ended and others
-            /// have begun.
+            /// By intermediate state between two sections of time: how many nodes and leaves its PQ-tree has; 0 if
+            /// there is no such state.
             len: u32[items],
-            /// By item, two bit sets (see [`Group`]): the blocks that still have to end before the next section of
-            /// time, and those that still have to begin. An item is a set of orders of the living blocks between two
-            /// sections of time, after some blocks have ended and others have begun.
+            /// By intermediate state, two bit sets (see [`Group`]): the blocks that still have to end before the next
+            /// section of time, and those that still have to begin.
             rest: [u64; 2][items],
-            /// By item, two bit sets (see [`Group`]) for the event from which the item came: the blocks that end, and
-            /// those that begin in their place. An item is a set of orders of the living blocks between two sections of
-            /// time, after some blocks have ended and others have begun.
+            /// By intermediate state, two bit sets as in `rest` for the event from which it came: the blocks that end,
+            /// and those that begin in their place.
             group: [u64; 2][items],
-            /// By item: the item from which it was made, or [`STATE`] if it was made straight from a state of the
-            /// section of time before. An item is a set of orders of the living blocks between two sections of time,
-            /// after some blocks have ended and others have begun.
+            /// By intermediate state: the one from which it was made, or [`STATE`] if it was made straight from a state
+            /// of the section of time before.
             source: u32[items],
-            /// By item (a set of orders of the living blocks): the hash of its PQ-tree. Trees that differ only in
-            /// blocks of the same size and end have one hash.
+            /// By intermediate state: the hash of its PQ-tree. Trees that differ only in blocks of the same size and
+            /// end have one hash.
             hash: u64[items],
         }
     }
@@ -287,7 +266,7 @@ const fn items(n: usize) -> usize {
     if ITEMS * n < MOST_ITEMS { ITEMS * n } else { MOST_ITEMS }
 }
 
-/// The most tokens (nodes and leaves) that a PQ-tree can have if its leaves are at most `n` blocks.
+/// The most nodes and leaves that a PQ-tree can have if its leaves are at most `n` blocks.
 const fn row(n: usize) -> usize {
     2 * n + 1
 }
@@ -344,9 +323,9 @@ impl Tiling<'_> {
         self.row = 2 * most + 1;
     }
 
-    /// One pass of the beam search over all sections of time, `forward` or backward. Returns whether a state (a set of
-    /// orders in which the living blocks can lie) is left at its end. A higher `round` keeps more states. Gives up when
-    /// more than `most` tokens of PQ-trees have been looked at in all passes.
+    /// One pass of the beam search over all sections of time, `forward` or backward. Returns whether a state is left at
+    /// its end. A higher `round` keeps more states. Gives up when more than `most` nodes and leaves of PQ-trees have
+    /// been looked at in all passes.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -404,12 +383,11 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event that can come next: the PQ-tree (a set of orders of the living blocks) that the
-    /// loaded one becomes by this event. At an event, blocks that lie side by side end, and others of the same total
-    /// size take their place. `rest` has two groups: the blocks that still have to end before `section`, a section of
-    /// time, and those that still have to begin there. The first event that is tried replaces all of the one group by
-    /// all of the other. Each further event replaces a part of the first group, always with its first block, by a part
-    /// of the second.
+    /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
+    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
+    /// groups: the blocks that still have to end before section `section` of time, and those that still have to begin
+    /// there. The first event that is tried replaces all of the one group by all of the other. Each further event
+    /// replaces a part of the first group, always with its first block, by a part of the second.
     ///
     /// `source` is the number of the item whose tree is loaded, or [`STATE`] if the tree is not that of an item. `free`
     /// has the numbers of items that are not used yet.
@@ -444,9 +422,9 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes by an event. At
-    /// this event, the blocks of the first group end, and those of the second begin in their place. False if there is
-    /// no such item, because the tree has no order in which the blocks of the first group lie side by side.
+    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes when the blocks
+    /// of the first group end, and those of the second begin in their place. False if there is no such item, because
+    /// the tree has no order in which the blocks of the first group lie side by side.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -470,10 +448,10 @@ impl Tiling<'_> {
         fits
     }
 
-    /// Chooses the states of `section`, a section of time: the cheapest of the successors of all states of the section
-    /// before, at most `width` different ones. A state is the set of orders in which the living blocks can lie, as a
-    /// PQ-tree; the more orders, the less it costs. Each of the next `ahead` sections adds to the cost if blocks end
-    /// together there that are side by side in none of the orders. A random number below `noise` is added too.
+    /// Chooses the states of section `section` of time: the cheapest of the successors of all states of the section
+    /// before, at most `width` different ones. The more orders of the living blocks a state allows, the less it costs.
+    /// Each of the next `ahead` sections adds to the cost if blocks end together there that are side by side in none of
+    /// the orders. A random number below `noise` is added too.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -507,9 +485,9 @@ impl Tiling<'_> {
         }
     }
 
-    /// Looks at the `ahead` sections of time after `section`. Counts the sections whose ending blocks are side by side
-    /// in no order of the item. Only blocks that are alive in `section` already count. An item is a set of orders of
-    /// the living blocks, as a PQ-tree.
+    /// Looks at the `ahead` sections of time after `section`. Counts those whose ending blocks are side by side in no
+    /// order that the PQ-tree of intermediate state `item` allows. Only blocks that are alive in `section` already
+    /// count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -534,9 +512,9 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm to the base 2, in 256ths, of the number of orders in an item, which is a set of orders of the
-    /// living blocks, as a PQ-tree. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of
-    /// the same size and end have the same hash.
+    /// The logarithm to the base 2, in 256ths, of the number of orders that the PQ-tree of intermediate state `item`
+    /// allows. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of the same size and
+    /// end have the same hash.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];

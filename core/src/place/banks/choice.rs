@@ -22,8 +22,8 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most states that are kept from one block to the next. A state is one choice among the blocks looked at so far:
-/// the set of those that are to lie in the bank of memory.
+/// The most states of the search that are kept from one block to the next. A state is one choice, among the blocks
+/// looked at so far, of those that are to lie in the bank of memory.
 const WIDTH: u32 = 256;
 /// The most blocks alive together that the search can decide about: each has a bit in the `u64` that says which living
 /// blocks are chosen. Further blocks get no bit.
@@ -45,14 +45,14 @@ pub(super) struct Candidate {
     pub(super) forced: bool,
 }
 
-/// What is done with the states (sets of blocks to put in the bank of memory) where there are more than [`WIDTH`].
+/// What is done with the states of the search where there are more than [`WIDTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank of memory, but
     /// another set may save more cost.
     Dropped,
-    /// The least promising states (sets of blocks to put in the bank of memory) become one, which stands for all of
-    /// them: what comes out is an upper bound on the cost that any set of blocks in the bank can save.
+    /// The least promising states become one, which stands for all of them: what comes out is an upper bound on the
+    /// cost that any set of blocks in the bank can save.
     Merged,
 }
 
@@ -118,43 +118,38 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are. A state is a set of blocks to put in the bank of memory; its blocks are among those
-    /// that were looked at so far.
+    /// How many states of the search there are. A state is one choice of blocks for the bank of memory, among the
+    /// blocks that were looked at so far.
     len: u32,
-    /// How many words each state (a set of blocks to put in the bank of memory) has in `taken`, which has a bit for
-    /// each block.
+    /// How many words each state of the search has in `taken`, which has a bit for each block.
     words: u32,
-    /// For each state (a set of blocks to put in the bank of memory): which blocks of the set are alive now, as bits.
-    /// The number of a block's bit is its slot.
+    /// By state of the search: which of its chosen blocks are alive now, as bits. The number of a block's bit is its
+    /// slot.
     mask: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): the bytes that the blocks of the set take in the
-    /// bank now; only living blocks count.
+    /// By state of the search: the bytes that its chosen blocks that are alive now take in the bank of memory.
     load: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): the cost that the set saves. Blocks that have
-    /// ended count too.
+    /// By state of the search: the cost that its chosen blocks save in the bank of memory. Blocks that have ended count
+    /// too.
     gain: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): the cost that the set has saved so far. What a
-    /// block saves is spread evenly over its lifetime; if the block is still alive, only the steps that have passed
-    /// count.
+    /// By state of the search: the cost that its chosen blocks have saved so far. What a block saves is spread evenly
+    /// over its lifetime; if the block is still alive, only the steps that have passed count.
     score: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): all blocks of the set, as bits. Blocks that have
-    /// ended stay in the set. Bit p stands for the block at index p of `by_start`. Each state has `words` words in this
-    /// table.
+    /// By state of the search: all its chosen blocks, as bits, in `words` words. Blocks that have ended stay in the
+    /// set. Bit p stands for the block at index p of `by_start`.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive. In every
-    /// state (a set of blocks to put in the bank of memory), the bit of this number says whether the block is in the
-    /// set.
+    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive: in every
+    /// state of the search, the bit of this number says whether the block is chosen.
     used: u64,
-    /// By slot (a number below 64 that each living block has): the bytes that the block takes in the bank of memory.
+    /// By slot of a living block: the bytes that the block takes in the bank of memory.
     size: Table<'a, u64>,
-    /// By slot (a number below 64 that each living block has): the cost that the block saves in the bank of memory.
+    /// By slot of a living block: the cost that the block saves in the bank of memory.
     slot_gain: Table<'a, u64>,
-    /// By slot (a number below 64 that each living block has): the first step of the block's lifetime.
+    /// By slot of a living block: the first step of the block's lifetime.
     start: Table<'a, u32>,
-    /// By slot (a number below 64 that each living block has): the first step after the block's lifetime.
+    /// By slot of a living block: the first step after the block's lifetime.
     end: Table<'a, u32>,
 }
 
@@ -182,8 +177,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Takes the blocks that have ended by `step` out of the living blocks of each state (a set of blocks to put in the
-    /// bank of memory): subtracts their bytes, and clears their bits, so that other blocks can have these.
+    /// Takes the blocks that have ended by `step` out of the living blocks of each state of the search: subtracts their
+    /// bytes, and clears their bits, so that other blocks can have these.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -197,8 +192,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives `c`, a block that begins, a slot (a number below 64 that no other living block has). Enters the block in
-    /// the tables that are indexed by slot. `None` if all slots are in use.
+    /// Gives `c`, a block that begins, a slot that no other living block has, and enters it in the tables by slot.
+    /// `None` if all slots are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -212,9 +207,9 @@ impl<'a> States<'a> {
         Some(slot)
     }
 
-    /// Replaces each state (a set of blocks to put in the bank of memory) by two: one without the block `c`, unless it
-    /// has to lie in the bank, and one with it, if it fits. `slot` is the number of the block's bit among the living
-    /// blocks, `place` its index in `by_start`.
+    /// Replaces each state of the search by two: one without the block `c`, unless it has to lie in the bank of memory,
+    /// and one with it, if it fits. `slot` is the number of the block's bit among the living blocks, `place` its index
+    /// in `by_start`.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -230,9 +225,9 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds `gain`, the cost that a block saves, to all states (sets of blocks to put in the bank of memory), as if the
-    /// block lay in the bank and took no bytes. So the result stays an upper bound where a block gets no bit in the
-    /// states, because all [`SLOTS`] bits are in use.
+    /// Adds `gain`, the cost that a block saves, to all states of the search, as if the block lay in the bank of memory
+    /// and took no bytes. So the result stays an upper bound where all [`SLOTS`] bits of a state are in use and the
+    /// block gets none.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -251,10 +246,9 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state (a set of blocks to put in the bank of memory) that is no better than another: the other saves
-    /// at least as much cost, and all of its living blocks are in the dropped one too. If more than [`WIDTH`] are left,
-    /// drops or merges those that are least promising at `step`, where the present block begins. Returns whether at
-    /// most [`WIDTH`] were left.
+    /// Drops each state of the search that is no better than another: the other saves at least as much cost, and all of
+    /// its living blocks are in the dropped one too. If more than [`WIDTH`] are left, drops or merges those that are
+    /// least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -289,9 +283,9 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` entries of `kept`, which are states (sets of blocks to put in the bank of memory), by
-    /// score, the highest first. The score is the cost that the blocks of the set have saved before `step`. What a
-    /// block saves is spread evenly over its lifetime.
+    /// Sorts the first `left` entries of `kept`, which are states of the search, by score, the highest first. The score
+    /// is the cost that the chosen blocks have saved before `step`. What a block saves is spread evenly over its
+    /// lifetime.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -302,17 +296,17 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// The part of a block's saving that belongs to the steps from `step` on. The saving is the cost that the block
-    /// saves if it lies in the bank of memory; each step of its lifetime has an equal part. The block is given by its
-    /// slot, the number of its bit among the living blocks.
+    /// Of the cost that a block saves in the bank of memory, the part that belongs to the steps from `step` on; each
+    /// step of its lifetime has an equal part. The block is given by its slot, the number of its bit among the living
+    /// blocks.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Merges the states (sets of blocks to put in the bank of memory) at the indices `first..left` of `kept` into that
-    /// at `first`: it keeps only the living blocks that all of them have, and saves as much cost as the best of them.
+    /// Merges the states of the search at the indices `first..left` of `kept` into that at `first`: it keeps only the
+    /// living blocks that all of them have, and saves as much cost as the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {

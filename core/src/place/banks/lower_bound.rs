@@ -48,9 +48,9 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of block `i` (bytes read and written, times the cost of a byte) rises if the
-    /// block lies in a bank of memory that is not one of least cost. `None` if it may lie in no bank of least cost, or
-    /// in no other one.
+    /// By how much, at least, the price of block `i` rises if the block lies in a bank of memory that is not one of
+    /// least cost. The price is the bytes read and written, times the cost of a byte. `None` if the block may lie in no
+    /// bank of least cost, or in no other one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }

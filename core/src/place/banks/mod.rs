@@ -344,10 +344,9 @@ impl Packing<'_> {
     }
 
     /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
-    /// blocks can then be placed; if several have the same price, to the first of them. False if there is none: the
-    /// block stays. It also stays if the other blocks of its bank could not be placed without it: first fit may fail
-    /// with fewer blocks where it has succeeded with more. A block's price is its bytes read and written, times the
-    /// cost of a byte in the bank.
+    /// blocks can then be placed; of equal prices, to the first. A block's price is its bytes read and written, times
+    /// the cost of a byte in the bank. False if there is none: the block stays. It also stays if the other blocks of
+    /// its bank could not be placed without it: first fit may fail with fewer blocks where it has succeeded with more.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;

@@ -105,8 +105,8 @@ fn what_is_touched_most_for_its_room_is_fast() {
     assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (0, 1, 1));
 }
 
-/// First fit places some sets of blocks, and fails for the same blocks without one of them. A block whose bank could not
-/// be placed without it stays there, though a cheaper bank has room.
+/// First fit places some sets of blocks, and fails for the same blocks without one of them. A block whose bank could
+/// not be placed without it stays there, though a cheaper bank has room.
 #[test]
 fn a_block_stays_where_the_others_cannot_be_placed_without_it() {
     let bank = |capacity, cost| Bank { capacity, cost, alignment: 1 };

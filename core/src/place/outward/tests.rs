@@ -30,8 +30,8 @@ fn ratio(solver: Solver, blocks: &[Block]) -> f64 {
     peak as f64 / plan.max_load() as f64
 }
 
-/// The peak is less than 1.0135 times the max load (the most bytes that are alive at once), and with
-/// [`Solver::Auto`] less than 1.0125 times. Skylines alone, with the same budget of work, reach 1.0204 times.
+/// The peak is less than 1.0135 times the max load, and with [`Solver::Auto`] less than 1.0125 times. Skylines alone,
+/// with the same budget of work, reach 1.0204 times.
 #[test]
 fn an_instance_without_pattern_is_placed_near_the_max_load() {
     let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);

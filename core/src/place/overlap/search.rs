@@ -14,10 +14,10 @@
 //!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. There may be no
 //!    such block b if three or more blocks of equal lifetimes form a ring, in which each is an output that may begin
 //!    where the next one, its input, begins. Then the try of the present capacity is given up.
-//! 3. In each section (a stretch of time), all open blocks have to fit above the offset of the lowest of them. They
-//!    take the sum of their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not
-//!    leave this room below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot
-//!    be the lower one, the other is.
+//! 3. In each section of time, all open blocks have to fit above the offset of the lowest of them. They take the sum of
+//!    their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not leave this room
+//!    below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot be the lower one,
+//!    the other is.
 //! 4. The *slack* of a section is the number of bytes by which the lowest of the least offsets there could rise, with
 //!    room left for all open blocks. The next block comes from the section in which 1 + the slack, divided by 1 + the
 //!    number of nodes that failed there, is least. The block is the one with the lowest of the least offsets; of equals
@@ -142,9 +142,9 @@ struct Search<'a, 'b> {
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
     unit: NonZeroU64,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: the first section of time in which it is alive.
     low: Table<'b, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    /// By block: one past the last section of time in which it is alive.
     high: Table<'b, u32>,
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
@@ -171,15 +171,14 @@ struct Search<'a, 'b> {
     slack: Table<'b, u64>,
     /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
-    /// By recorded change: the least offset, in bytes, that the changed block had just before the change. Changes are
-    /// recorded so that the search can take them back.
+    /// By recorded change: the least offset, in bytes, that the changed block had just before the change.
     trail: Table<'b, u64>,
     /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
     trail_of: Table<'b, u32>,
     /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
-    /// Whether the try to place all blocks within the present capacity is given up: `trail` (the list of changes that
-    /// can be taken back) has no room left, or no block was found that could be placed next.
+    /// Whether the try to place all blocks within the present capacity is given up: `trail` has no room left, or no
+    /// block was found that could be placed next.
     full: bool,
     /// By depth of the search tree: the block that was placed at this depth.
     placed: Table<'b, u32>,

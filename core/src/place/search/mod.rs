@@ -5,9 +5,9 @@
 //! each block, in which no block ends above a capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
 //!
 //! Steps; in brackets the function and, if it can be turned off, the name of the [`Technique`]:
-//! 1. Times are compressed to *sections*, the maximal cliques: sets of blocks that are alive together (`Search::new`).
-//!    Sizes are divided by their greatest common divisor. Blocks are numbered by content, so that names, order of rows
-//!    and scale of time do not matter (`Search::new`, `unit`).
+//! 1. Times are compressed to *sections*, the maximal cliques of blocks that are alive together (`Search::new`). Sizes
+//!    are divided by their greatest common divisor. Blocks are numbered by content, so that names, order of rows and
+//!    scale of time do not matter (`Search::new`, `unit`).
 //! 2. Only placements are looked at in which every block lies at offset 0 or on another block, at the next offset that
 //!    its alignment allows; a pinned block lies at its given offset. Of blocks that are alike, the one with the lower
 //!    number lies lower (`State::load`, `twins`). Placements are built from the bottom: every block that is still
@@ -26,8 +26,8 @@
 //! 5. To choose b, a section is chosen first: one with the lowest *floor*, the least m of its open blocks. Among equals
 //!    it is the one with the fewest blocks that could lie at the floor, divided by 1 + the number of nodes that have
 //!    failed because of it (each restart forgets a quarter of these; `Tree::choose`, `State::fade`, `failures`). Of the
-//!    blocks that could lie at its floor, b is the one in whose lifetime the load (bytes alive at one time) rises
-//!    highest; of equals the longest, then the one of largest area (`order::rank`).
+//!    blocks that could lie at its floor, b is the one in whose lifetime the load rises highest; of equals the longest,
+//!    then the one of largest area (`order::rank`).
 //! 6. Where no open block crosses from one section to the next, the sections on both sides are *components*, which are
 //!    searched one by one. A failure in one goes back past all decisions that were about others (`Tree::narrow`,
 //!    `Tree::back`, `components`).
@@ -38,8 +38,8 @@
 //!    top of the placed blocks, level, as heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step
 //!    5, a block then moves forward in the order for each end of its lifetime at which the level part of the ground
 //!    ends, and again if its top is level with the ground beyond that end (`Tree::choose`, `level`).
-//! 9. States that were refuted (searched to the end without a placement) are kept, and fail at once where other
-//!    decisions lead to them again (`Nogoods`, `nogoods`).
+//! 9. States that were searched to the end without a placement are kept, and fail at once where other decisions lead to
+//!    them again (`Nogoods`, `nogoods`).
 //! 10. Where a try at a capacity ends without an answer, a part of the nodes goes to windows of time, whose blocks are
 //!     searched alone. If these do not fit within the lower bound, it is raised (`Windows::lift`, `windows`).
 //!
@@ -82,24 +82,23 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// tells which block is alive when.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The search tries capacities, the highest peaks that a plan may have. The first is usually the lower bound. The next
-/// ones lie below the peak of the best plan so far by a half, a quarter and so on of its distance to the bound. The
-/// distance is halved at most this number of times; then the lower bound is tried again.
+/// The search tries several capacities. The first is usually the lower bound. The next ones lie below the peak of the
+/// best plan so far by a half, a quarter and so on of its distance to the bound. The distance is halved at most this
+/// number of times; then the lower bound is tried again.
 const MOST_HALVINGS: u32 = 3;
-/// A run is one search from the root of the search tree, ended after a number of nodes. The search tries several
-/// capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the first round, it spends
-/// this number times the nodes of the shortest run on each capacity; in each further round, twice as many as before.
+/// A run of the search from the root of its tree ends after a number of nodes. The search tries several capacities in
+/// turn, again and again in rounds. In the first round, it spends this number times the nodes of the shortest run on
+/// each capacity; in each further round, twice as many as before.
 const RUNS: u64 = 32;
-/// A run is one search from the root of the search tree, ended after a number of nodes. In each round the search tries
-/// several capacities (highest peaks that a plan may have). As most instances have a plan whose peak is the lower
-/// bound, the lower bound gets at least this number times the nodes of the shortest run.
+/// In each round the search tries several capacities. As most instances have a plan whose peak is the lower bound, the
+/// lower bound gets at least this number times the nodes of the shortest run from the root of the search tree.
 const RUNS_AT_BOUND: u64 = 256;
 /// Each try to reach the lower bound gets at least the nodes that [`RUNS_AT_BOUND`] says or, if that is less, the whole
 /// search's budget of nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// A run is one search from the root of the search tree. With a budget of at most this number times the nodes of the
-/// shortest run, the search first tries capacities close to the peak of the best plan so far, and the lower bound only
-/// later. This is done only if there is a plan already, and the bytes alive are the same in each section of time.
+/// With a budget of at most this number times the nodes of the shortest run from the root of the search tree, the
+/// search first tries capacities close to the peak of the best plan so far, and the lower bound only later. This is
+/// done only if there is a plan already, and the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
 /// One in this number of the nodes that the search spends goes to searches of windows of time. The blocks of a window
 /// are placed alone; if they do not fit within the lower bound, the bound rises.
@@ -107,8 +106,8 @@ const PART_OF_WINDOWS: u64 = 8;
 /// A search of a window of time may look at this number of its own nodes for each node of the whole search's budget.
 /// Its nodes are cheaper, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Most runs of the search (from the root of its tree) prefer blocks that keep the top of the placed blocks level; one
-/// run in this number does not. Where the capacity is the lower bound, no run prefers such blocks.
+/// Most runs of the search prefer blocks that keep the top of the placed blocks level; one run in this number does not.
+/// Where the capacity is the lower bound, no run prefers such blocks.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -152,8 +151,8 @@ pub fn place(
     finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
 }
 
-/// Looks for the plan of least peak or, if `incumbent` is given, for one with a lower peak than the incumbent: the plan
-/// in `offsets`, of which `incumbent` is the summary. The result is never worse than `incumbent`.
+/// Looks for the plan of least peak or, if `incumbent` is given, for one with a lower peak than the plan in `offsets`,
+/// of which `incumbent` is the summary. The result is never worse than `incumbent`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -180,8 +179,8 @@ struct Search<'a> {
     unit: NonZeroU64,
     /// The lower bound on the peak, as a multiple of `unit` bytes.
     lower: u64,
-    /// Whether the sections of time all have the same load, in bytes. A section stands for a maximal clique: a set of
-    /// blocks that are alive at one step, to which no further block can be added.
+    /// Whether the sections of time, one for each maximal clique of blocks alive together, all have the same load in
+    /// bytes.
     full: bool,
     /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. None if the least peak
     /// is looked for.
@@ -336,9 +335,9 @@ impl<'a> Search<'a> {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
-    /// Looks for a placement within `capacity`, in units of `unit` bytes, by one run after the other. A run is a search
-    /// from the root of the search tree, ended after a number of nodes. Returns when a run finds a placement or proves
-    /// that there is none, or when the search has spent `limit` nodes in all, as [`Tree::spent`] counts them.
+    /// Looks for a placement within `capacity`, in units of `unit` bytes, by one run after the other from the root of
+    /// the search tree. Each run is ended after a number of nodes. Returns when a run finds a placement or proves that
+    /// there is none, or when the search has spent `limit` nodes in all, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -390,8 +389,7 @@ impl<'a> Search<'a> {
         self.state.techniques.has(technique)
     }
 
-    /// The length of the shortest run, in nodes of the search tree. A run is a search from the root of the tree that is
-    /// ended after a number of nodes.
+    /// The length of the shortest run, in nodes of the search tree. Each run starts at the root of the tree.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }
@@ -415,8 +413,8 @@ const fn luby(mut i: u64) -> u64 {
 }
 
 /// The unit, in bytes, in which the search counts: the largest number of bytes of which all offsets can be multiples.
-/// It is the greatest common divisor of sizes, pins (given offsets) and alignments; alignments that divide all sizes
-/// and pins do not count.
+/// It is the greatest common divisor of sizes, pins and alignments; alignments that divide all sizes and pins do not
+/// count.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

@@ -1,4 +1,4 @@
-//! States of the search that were refuted (searched to the end without a placement). They are kept so that the search
+//! States of the search that were *refuted*: searched to the end without a placement. They are kept so that the search
 //! goes through each only once.
 //!
 //! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
@@ -15,24 +15,22 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, hash};
 
-/// The length, in words, of the ring buffer that keeps refuted states (searched to the end without a placement): this
-/// number for each block of the instance, plus [`FOR_ANY`], but at most [`MOST`].
+/// The length, in words, of the ring buffer that keeps refuted states of the search: this number for each block of the
+/// instance, plus [`FOR_ANY`], but at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// The length, in words, of the ring buffer that keeps refuted states (searched to the end without a placement): this
-/// number, plus [`FOR_EACH`] for each block of the instance, but at most [`MOST`].
+/// The length, in words, of the ring buffer that keeps refuted states of the search: this number, plus [`FOR_EACH`] for
+/// each block of the instance, but at most [`MOST`].
 const FOR_ANY: usize = 1 << 17;
-/// The most words that the ring buffer may have in which refuted states (searched to the end without a placement) are
-/// kept.
+/// The most words that the ring buffer may have in which refuted states of the search are kept.
 const MOST: usize = 1 << 20;
-/// How many words of the ring buffer of refuted states (searched to the end without a placement) there are for each
-/// entry of the hash table that finds states in it.
+/// How many words of the ring buffer of refuted states there are for each entry of the hash table that finds states in
+/// it.
 const WORDS_PER_STATE: usize = 16;
 /// Each refuted state in the ring buffer begins with this number of words. The first says which stretch of time it is
 /// about, the second the capacity within which it has no placement. The words that describe its blocks follow.
 const HEAD: u64 = 2;
 
-/// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
-/// they come again.
+/// The states of the search that were refuted, having no placement, so that they fail at once when they come again.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
@@ -66,10 +64,10 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether it is known that the blocks still to be placed in the sections of time `part` (the first, and one past
-    /// the last) have no placement within the state's capacity. It is known if [`add`](Self::add) was called for this
-    /// part, at this capacity or a higher one, when the same blocks were still to be placed and had the same least
-    /// offsets: when [`State::each_word`] gave the same words.
+    /// Whether it is known that the blocks still to be placed in the sections `part.0..part.1` of time have no
+    /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, at this
+    /// capacity or a higher one, when the same blocks were still to be placed and had the same least offsets: when
+    /// [`State::each_word`] gave the same words.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -89,8 +87,8 @@ impl<'a> Nogoods<'a> {
         same
     }
 
-    /// Notes that the blocks that are still to be placed in the sections of time `part` (the first, and one past the
-    /// last) have no placement within the state's capacity.
+    /// Notes that the blocks that are still to be placed in the sections `part.0..part.1` of time have no placement
+    /// within the state's capacity.
     pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
         let slot = self.slot(state, part);
         self.index[slot] = 1 + self.written;

@@ -7,9 +7,9 @@ use crate::sort;
 use crate::table::Table;
 
 /// Writes to `state.rank` the place of each block in the order in which the search tries blocks. First come blocks in
-/// whose lifetime the load (bytes alive at one time) rises highest; of equals those alive longest, of these the largest
-/// area (size times lifetime). If `noise` is given, a random generator and a number, the load does not count. Lifetimes
-/// and sizes are then changed at random, each by up to that many thousandths.
+/// whose lifetime the load rises highest; of equals those alive longest, of these the largest size times lifetime. If
+/// `noise` is given, a random generator and a number, the load does not count. Lifetimes and sizes are then changed at
+/// random, each by up to that many thousandths.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

@@ -30,11 +30,10 @@ pub enum Technique {
     /// these are blocks that begin or end with the range, as they leave no notch there. They are preferred more if
     /// their own top is as high as the top of the placed blocks beside the range.
     Level,
-    /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
-    /// again.
+    /// States of the search that were shown to have no placement are kept, and fail at once when they come again.
     Nogoods,
-    /// The blocks of windows (ranges) of time are placed alone: if those of one window do not fit within the lower
-    /// bound, the bound is raised.
+    /// The blocks of windows of time are placed alone: if those of one window do not fit within the lower bound, the
+    /// bound is raised.
     Windows,
 }
 

@@ -35,22 +35,19 @@ pub(super) struct Tree<'a> {
     /// For each depth in the search tree, how many changes to blocks were recorded before a block was placed at this
     /// depth. To take the placement back, all later changes are undone.
     block_mark: Table<'a, u32>,
-    /// For each depth in the search tree, how many changes to sections' records were recorded before a block was placed
-    /// at this depth. To take the placement back, all later changes are undone. A section is a stretch of time; its
-    /// record sums up the blocks there that are still to be placed.
+    /// For each depth in the search tree, how many changes to the records of sections of time were recorded before a
+    /// block was placed at this depth. To take the placement back, all later changes are undone. A record sums up the
+    /// blocks that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// For each depth in the search tree: the first section of the component that was searched when a block was placed
-    /// at that depth. Sections are stretches of time, numbered from 0; a component is a range of sections such that no
-    /// block still to be placed is alive both in it and outside of it.
+    /// For each depth in the search tree: the first section of time of the component that was searched when a block was
+    /// placed at that depth. No block still to be placed is alive both in a component and outside of it.
     low: Table<'a, u32>,
-    /// For each depth in the search tree: one past the last section of the component that was searched when a block was
-    /// placed at that depth. Sections are stretches of time, numbered from 0; a component is a range of sections such
-    /// that no block still to be placed is alive both in it and outside of it.
+    /// For each depth in the search tree: one past the last section of time of the component that was searched when a
+    /// block was placed at that depth. No block still to be placed is alive both in a component and outside of it.
     high: Table<'a, u32>,
     /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
-    /// changes to blocks, and changes to sections' records. A section is a stretch of time; its record sums up the
-    /// blocks there that are still to be placed. When the node has failed, all later changes are undone, so that its
-    /// state can be kept as refuted.
+    /// changes to blocks, and changes to the records of sections of time. When the node has failed, all later changes
+    /// are undone, so that its state can be kept as refuted.
     entry: Table<'a, [u32; 2]>,
     /// For each depth in the search tree, how many nodes had been looked at in all when the search entered the latest
     /// node there. When this node fails, its state is kept as refuted only if more nodes have been looked at since.
@@ -58,8 +55,8 @@ pub(super) struct Tree<'a> {
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
-    /// The component that is searched now, as a range of sections of time: the first, and one past the last. No block
-    /// that is still to be placed crosses the ends of a component.
+    /// The component that is searched now, as its first section of time, and one past its last. No block that is still
+    /// to be placed crosses the ends of a component.
     part: (u32, u32),
     /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
     /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
@@ -158,8 +155,8 @@ impl<'a> Tree<'a> {
 
     /// What the search has spent since it began: the nodes that it has looked at, and one more for each
     /// [`WORK_OF_NODE`] blocks and sections of time looked at. So one node spent stands for about 3 µs on all
-    /// instances. Budgets are compared with this number. The length of a run, a search from the root of the tree,
-    /// counts only the nodes looked at.
+    /// instances. Budgets are compared with this number. The length of a run from the root of the tree counts only the
+    /// nodes looked at.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -193,9 +190,9 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Chooses the component to search next. It is the longest one within the component that was searched last or, if
-    /// all blocks there are placed, the longest anywhere. A component is a range of sections of time such that no block
-    /// still to be placed is alive both in it and outside of it.
+    /// Chooses the component to search next: the longest one within the component that was searched last or, if all
+    /// blocks there are placed, the longest anywhere. A component is a range of sections of time whose ends no block
+    /// still to be placed crosses.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
@@ -240,8 +237,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The longest component in the range `low..high` of sections of time; of equals the first. A component is a range of
-/// sections whose ends no block still to be placed crosses. None if no such block is alive in `low..high`.
+/// The longest component in the range `low..high` of sections of time; of equals the first. No block still to be placed
+/// crosses the ends of a component. None if no such block is alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

@@ -1,14 +1,14 @@
 //! Lower bounds above the max load, from windows of time whose blocks do not fit.
 //!
-//! Problem: the max load (the most bytes alive at a step) is a lower bound on the peak, but looks at one step at a
-//! time. Blocks that cross from one crowded step to the next may have no place that suits both. So the blocks of a
-//! window of time, cut off at its ends, are placed alone, by the exact search itself. If they have no placement within
-//! a capacity, the whole instance has none: destructive lower bounds (Klein and Scholl 1999).
+//! Problem: the max load is a lower bound on the peak, but looks at one step at a time. Blocks that cross from one
+//! crowded step to the next may have no place that suits both. So the blocks of a window of time, cut off at its ends,
+//! are placed alone, by the exact search itself. If they have no placement within a capacity, the whole instance has
+//! none: destructive lower bounds (Klein and Scholl 1999).
 //!
 //! Steps:
-//! 1. Windows have two sections (stretches of time), then four, eight and so on; each begins a quarter of its length,
-//!    but at least one section, after the one before it. Windows get longer until all windows of one length have too
-//!    many blocks (more than [`SMALL`]). A window whose load stays well below the lower bound is not searched.
+//! 1. Windows have two sections of time, then four, eight and so on; each begins a quarter of its length, but at least
+//!    one section, after the one before it. Windows get longer until all windows of one length have too many blocks
+//!    (more than [`SMALL`]). A window whose load stays well below the lower bound is not searched.
 //! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
 //!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
 //!    bytes. This is not done where something is pinned or aligned.
@@ -30,8 +30,8 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window (a range of time whose blocks are searched alone) is skipped if its load is low: if, at each of its steps,
-/// the load lies below the lower bound by more than the lower bound divided by this number.
+/// A window of time, whose blocks are searched alone, is skipped if its load is low: if, at each of its steps, the load
+/// lies below the lower bound by more than the lower bound divided by this number.
 const NEAR: u64 = 8;
 /// How many nodes of its search tree the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
@@ -42,14 +42,12 @@ const MOST_PASSES: u32 = 16;
 /// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// For each section of time of the whole instance, its load: the size of all blocks alive there, in units of a
-    /// number of bytes that divides all sizes.
+    /// By section of time of the whole instance: the size of all blocks alive there, in units of `Search::unit` bytes.
     load: Table<'a, u64>,
     /// The blocks of the window of time that is searched now, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// The section of time at which the next window begins. A window is a range of sections whose blocks are placed
-    /// alone.
+    /// The section of time at which the next window begins.
     begin: u32,
     /// How many sections of time the next window has; `u32::MAX` if no window is left to be searched.
     length: u32,
@@ -72,8 +70,7 @@ pub(super) struct Windows<'a> {
     undecided: bool,
 }
 
-/// How many nodes of their search trees the searches of windows have looked at, and how many they may. A window is a
-/// stretch of time whose blocks are placed alone, to raise the lower bound.
+/// How many nodes of their search trees the searches of windows of time have looked at, and how many they may.
 pub(super) struct Budget<'a> {
     /// How many nodes the searches of windows have looked at so far.
     pub nodes: u64,
@@ -133,7 +130,7 @@ impl<'a> Windows<'a> {
 
     /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. Ends when `lower`
     /// exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no window is
-    /// left. `lower` and `enough` are in units of a number of bytes that divides all sizes.
+    /// left. `lower` and `enough` are in units of `Search::unit` bytes.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {

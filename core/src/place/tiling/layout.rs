@@ -10,9 +10,9 @@ use crate::table::{Table, at, count};
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
     /// in one of the orders that the best PQ-tree found for it allows. Then the plan's events are undone, the last
-    /// first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo the event,
-    /// the place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no
-    /// room to keep the PQ-tree before each event.
+    /// first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo it, the
+    /// place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no room
+    /// to keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -27,10 +27,9 @@ impl Tiling<'_> {
         true
     }
 
-    /// Goes through the sections of time again, and stores each event of the plan with the PQ-tree before it. A PQ-tree
-    /// is a set of orders in which the living blocks can lie; at an event, blocks that lie side by side end, and others
-    /// take their place. The plan is the one that the search kept as the cheapest for the last section. Returns the
-    /// number of events; none if there is no room for the trees.
+    /// Goes through the sections of time again, and stores each event of the plan, at which blocks that lie side by
+    /// side end and others take their place, with the PQ-tree before it. The plan is the one that the search kept as
+    /// the cheapest for the last section. Returns the number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -63,9 +62,8 @@ impl Tiling<'_> {
     }
 
     /// Stores an event of the plan as number `event`: the blocks that end, those that take their place, and the PQ-tree
-    /// before it. A PQ-tree is a set of orders in which the living blocks can lie. The event is the one that made the
-    /// tree with number `item`. It lies just before `section`, a section of time. None if there is no room for the
-    /// tree.
+    /// before it. The event is the one that made the tree with number `item`, just before section `section` of time.
+    /// None if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];
@@ -106,8 +104,8 @@ impl Tiling<'_> {
         }
         let Self { way, nearest, sorted, aside, mark, marks, blocks, .. } = self;
         let tokens = way.range(from, to);
-        // For each token, the lowest and the highest offset in its subtree. Of the blocks in the tree, only those that
-        // end in the event are at `base`.
+        // By node or leaf of the tree, the lowest and the highest offset in its subtree. Of the blocks in the tree,
+        // only those that end in the event are at `base`.
         for i in (0..to - from).rev() {
             nearest[i] = match leaf(at(tokens, i)) {
                 Some(b) => [offset[b]; 2],

@@ -34,9 +34,9 @@ impl Group {
         (0..u64::BITS).filter(move |&i| self.0 >> i & 1 == 1)
     }
 
-    /// The parts of the group that are tried as the blocks that end in one event. (At an event, some blocks end and
-    /// others take their place.) Each part has the group's first member, but not all members. Of a group with more than
-    /// [`MOST_DIVIDED`] other members, only some of these parts are tried.
+    /// The parts of the group that are tried as the blocks that end together and are replaced by others. Each part has
+    /// the group's first member, but not all members. Of a group with more than [`MOST_DIVIDED`] other members, only
+    /// some of these parts are tried.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let first = Self(self.0 & self.0.wrapping_neg());
         let others = if self == Self::MANY { Self::NONE } else { self.without(first) };

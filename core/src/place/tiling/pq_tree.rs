@@ -32,18 +32,17 @@ enum Part {
 }
 
 workspace! {
-    /// A PQ-tree, which is a set of orders of leaves, as a row of tokens (nodes and leaves), and room to make another
-    /// one.
+    /// A PQ-tree, which is a set of orders of leaves, as a row of tokens, one for each node and leaf; and room to make
+    /// another one.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes, as a row of tokens: one for each node
-            /// and each leaf, a parent before its children.
+            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes: its nodes and leaves, a parent before
+            /// its children.
             next: u32[row],
-            /// By token of the loaded PQ-tree: how many leaves are before it in the row of tokens.
+            /// By node or leaf of the loaded PQ-tree: how many leaves are before it in the row of nodes and leaves.
             leaves: u32[row + 1],
-            /// By token of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row of
-            /// tokens.
+            /// By node or leaf of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row.
             marked: u32[row + 1],
             /// The children of one node of the PQ-tree, as indices in `token`.
             child: u32[row],
@@ -52,15 +51,15 @@ workspace! {
             chain: u32[row],
         }
         state {
-            /// The number of tokens (nodes and leaves) of the PQ-tree that is loaded.
+            /// The number of nodes and leaves of the PQ-tree that is loaded.
             pub(super) len: u32 = 0,
-            /// The number of tokens (nodes and leaves) in `next`, the PQ-tree that is being made.
+            /// The number of nodes and leaves in `next`, the PQ-tree that is being made.
             next_len: u32 = 0,
         }
     }
 }
 
-/// The number of tokens (nodes and leaves) of the subtree whose first token this is.
+/// The number of nodes and leaves of the subtree that begins with this token.
 const fn span(token: u32) -> u32 {
     if token & KIND == 0 { 1 } else { token & !KIND }
 }
@@ -99,8 +98,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made, as a row of tokens: one for each node and each
-    /// leaf, a parent before its children.
+    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made: its nodes and leaves, a parent before its
+    /// children.
     pub(super) fn made(&self) -> &[u32] {
         self.next.range(0, self.next_len)
     }
@@ -144,8 +143,8 @@ impl PqTree<'_> {
         done
     }
 
-    /// Writes to `marked`, for each token (node or leaf) of the loaded PQ-tree, how many of the leaves before it are to
-    /// be replaced: those for which `replaced` holds.
+    /// Writes to `marked`, for each node and leaf of the loaded PQ-tree, how many of the leaves before it are to be
+    /// replaced: those for which `replaced` holds.
     fn count(&mut self, replaced: impl Fn(u32) -> bool) {
         let mut before = 0;
         for i in 0..self.len {
@@ -154,8 +153,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The number of leaves below token `i` (a node or leaf) of the loaded PQ-tree, and how many of these leaves are to
-    /// be replaced.
+    /// The number of leaves below node or leaf `i` of the loaded PQ-tree, and how many of these leaves are to be
+    /// replaced.
     fn below(&self, i: u32) -> [u32; 2] {
         let end = i + span(self.token[i]);
         [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
@@ -318,7 +317,7 @@ impl PqTree<'_> {
     }
 }
 
-/// Copies tokens, the nodes and leaves of a PQ-tree. If one slice is longer, the rest of it is left out.
+/// Copies the nodes and leaves of a PQ-tree. If one slice is longer, the rest of it is left out.
 pub(super) fn copy(from: &[u32], to: &mut [u32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

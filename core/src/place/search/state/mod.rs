@@ -1,5 +1,6 @@
 //! The state of the search at a node of its tree: which blocks are placed, where each of the others can still lie, and
-//! how to take decisions back. Sizes and offsets are counted in units of a number of bytes that divides all sizes.
+//! how to take decisions back. Sizes and offsets are counted in units of `Search::unit` bytes, a number that divides
+//! all sizes.
 
 mod decide;
 mod propagate;
@@ -15,33 +16,30 @@ use crate::{Workspace, WorkspaceLen, sort};
 pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of the record of a section of time. Open blocks are those that are not placed yet.
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the sum of their sizes, in units of a number of bytes that divides all sizes.
+/// In the record of a section of time, at this index: the sum of the sizes of the blocks alive there and not placed
+/// yet, in units of `Search::unit` bytes.
 pub(super) const REST: usize = 0;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the lowest offset that one of them can still have.
+/// In the record of a section of time, at this index: the lowest offset that an unplaced block there can still have.
 pub(super) const FLOOR: usize = 1;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the lowest end in memory that one of them can still have: its least offset plus its size.
+/// In the record of a section of time, at this index: the lowest end in memory that an unplaced block there can still
+/// have, its least offset plus its size.
 const END: usize = 2;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the second lowest end in memory that one of them can still have; the lowest is at [`END`].
+/// In the record of a section of time, at this index: the second lowest end in memory that an unplaced block there can
+/// still have; the lowest is at [`END`].
 const SECOND: usize = 3;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the number of the one that can end lowest, as [`END`] says; [`NONE`] if all blocks alive there are
-/// placed.
+/// In the record of a section of time, at this index: the number of the unplaced block there that can end lowest, as
+/// [`END`] says; [`NONE`] if all blocks alive there are placed.
 const ENDER: usize = 4;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is how many of them can still lie at the lowest offset of all, the one at index [`FLOOR`].
+/// In the record of a section of time, at this index: how many unplaced blocks there can still lie at the lowest offset
+/// of all, the one at index [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the lowest end that one of them can have if it lies below all the others. Only those count whose least
-/// offset leaves room for all of them up to the capacity. It is `u64::MAX` if there is no such block.
+/// In the record of a section of time, at this index: the lowest end that an unplaced block there can have if it lies
+/// below all the others. Only those count whose least offset leaves room for all of them up to the capacity. It is
+/// `u64::MAX` if there is no such block.
 const NEXT: usize = 6;
-/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is the lowest offset that a *blocked* one can have. A block is blocked if it cannot lie below all the
-/// others, as its least offset leaves too little room for all of them up to the capacity. It is `u64::MAX` if no block
-/// is blocked.
+/// In the record of a section of time, at this index: the lowest offset that a *blocked* block there can have. An
+/// unplaced block is blocked if it cannot lie below all the others, as its least offset leaves too little room for all
+/// of them up to the capacity. It is `u64::MAX` if no block is blocked.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -61,12 +59,11 @@ pub(super) struct Item {
     pub low: u32,
     /// One past the last section of time in which the block is alive.
     pub high: u32,
-    /// The size of the block, in units of a number of bytes that divides all sizes.
+    /// The size of the block, in units of `Search::unit` bytes.
     pub size: u64,
-    /// The offset of the block is a multiple of this, in units of a number of bytes that divides all sizes; at least 1.
+    /// The offset of the block is a multiple of this, in units of `Search::unit` bytes; at least 1.
     pub alignment: u64,
-    /// The offset that the block must have, in units of a number of bytes that divides all sizes; none if it is not
-    /// pinned.
+    /// The offset that the block must have, in units of `Search::unit` bytes; none if it is not pinned.
     pub pin: Option<u64>,
 }
 
@@ -82,7 +79,7 @@ pub(super) struct State<'a> {
     pub sections: u32,
     /// The length, in words, of the bit set that each section of time has in `alive`, with a bit for each block.
     row: u32,
-    /// The capacity, above which no block may end, in units of a number of bytes that divides all sizes.
+    /// The capacity, above which no block may end, in units of `Search::unit` bytes.
     pub capacity: u64,
     pub techniques: Techniques,
 
@@ -91,13 +88,12 @@ pub(super) struct State<'a> {
     pub low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     pub high: Table<'a, u32>,
-    /// By block: its size, in units of a number of bytes that divides all sizes.
+    /// By block: its size, in units of `Search::unit` bytes.
     pub size: Table<'a, u64>,
-    /// By block: its alignment less 1, in units of a number of bytes that divides all sizes. The alignment is a power
-    /// of two, so these bits are 0 in the block's offset.
+    /// By block: its alignment less 1, in units of `Search::unit` bytes. The alignment is a power of two, so these bits
+    /// are 0 in the block's offset.
     mask: Table<'a, u64>,
-    /// By block: the offset that it must have, in units of a number of bytes that divides all sizes; `u64::MAX` if it
-    /// is not pinned.
+    /// By block: the offset that it must have, in units of `Search::unit` bytes; `u64::MAX` if it is not pinned.
     pin: Table<'a, u64>,
     /// By block: 1 if it is like the block before it, so that it may be taken to lie above that block; else 0. Blocks
     /// are alike if they have the same lifetime, size and alignment and are not pinned. Without [`Technique::Twins`], 0
@@ -106,11 +102,11 @@ pub(super) struct State<'a> {
     /// The pinned blocks, the one of lowest offset first.
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Whether blocks may lie at any offset, in units of a number of bytes that divides all sizes: no block is pinned,
-    /// and no alignment is above one unit.
+    /// Whether blocks may lie at any offset that is a multiple of `Search::unit` bytes: no block is pinned, and no
+    /// alignment is above one unit.
     pub movable: bool,
-    /// By block: an offset and the block's end there, in units of a number of bytes that divides all sizes. For a
-    /// placed block, the offset is where it lies; for any other, the least offset that it can still have.
+    /// By block: an offset and the block's end there, in units of `Search::unit` bytes. For a placed block, the offset
+    /// is where it lies; for any other, the least offset that it can still have.
     pub span: Table<'a, [u64; 2]>,
     /// Bit set: the unplaced blocks that can lie at their least offset only on another unplaced block, and not on a
     /// block that is placed already.
@@ -157,8 +153,8 @@ pub(super) struct State<'a> {
     block_trail_of: Table<'a, u32>,
     /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
     pub block_mark: u32,
-    /// The changes of sections' records that can be taken back, in the order in which they were made: for each, the
-    /// record before the change. A section is a stretch of time, its record a summary of its unplaced blocks.
+    /// The changes of the records of sections of time that can be taken back, in the order in which they were made: for
+    /// each, the record before the change. A record sums up the unplaced blocks of a section.
     section_trail: Table<'a, Section>,
     /// By change in `section_trail`: the section of time whose record was changed.
     section_trail_of: Table<'a, u32>,
@@ -184,8 +180,8 @@ pub(super) struct State<'a> {
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
-    /// By block: the highest load of a section of time in which it is alive, in units of a number of bytes that divides
-    /// all sizes. The load is the size of all blocks alive there, the block itself included.
+    /// By block: the highest load of a section of time in which it is alive, in units of `Search::unit` bytes. The load
+    /// is the size of all blocks alive there, the block itself included.
     pub load: Table<'a, u64>,
 }
 
@@ -412,10 +408,10 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each of the words that describe the open blocks (blocks not placed yet) which begin in the
-    /// sections of time `part` (the first, and one past the last). The words say which blocks are open; and for each
-    /// open block its least offset, and whether it can lie at that offset only on another open block. If two states
-    /// give the same words, the open blocks of the part can be placed in the same ways in both states.
+    /// Calls `f` with each of the words that describe the unplaced blocks which begin in the sections `part.0..part.1`
+    /// of time. The words say which blocks are unplaced; and for each of these its least offset, and whether it can lie
+    /// at that offset only on another unplaced block. If two states give the same words, the unplaced blocks of the
+    /// part can be placed in the same ways in both states.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);

@@ -6,8 +6,8 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an open block
-    /// (one not placed yet). `lifted` says whether that is so at `v`. Two rules raise `b`:
+    /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an *open* block,
+    /// one that is not placed yet. `lifted` says whether that is so at `v`. Two rules raise `b`:
     /// - If `b` leaves the other open blocks of a section of time too little room up to the capacity, it cannot be the
     ///   lowest of them. So it goes up to the lowest end of a block that leaves enough.
     /// - If `b` can lie only on an open block, it goes up to the lowest end that an open block alive with it can have.
