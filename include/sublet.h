@@ -939,8 +939,8 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed, but the requests no longer match it. A new plan is made as soon as a whole iteration has
-   * been recorded.
+   * There is a plan, but the requests no longer match it: a pool serves what it does not cover. A new plan is made
+   * as soon as a whole iteration has been recorded.
    */
   SUBLET_STATE_DIVERGED = 2,
 };

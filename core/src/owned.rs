@@ -169,7 +169,8 @@ pub struct Fit {
     pub policy: Policy,
 }
 
-/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and proves the result.
+/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and verifies that the
+/// result computes the same and that its plan is valid.
 /// Persistent blocks may have to be moved between two iterations: see [`fit::fit`].
 ///
 /// # Errors

@@ -56,12 +56,12 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// Quicksort splits the cells into smaller and smaller parts. A part with at most this many cells is sorted by
-/// insertion instead, which is the quickest way for so few.
+/// Quicksort splits the elements into smaller and smaller parts. A part with at most this many is sorted by insertion
+/// instead, which is the quickest way for so few.
 const FEW: usize = 16;
-/// Quicksort splits the cells into parts, and sorts one part while others wait. This is the most parts that may wait;
-/// when so many do, a part is sorted by insertion instead of split. Of 2³² cells in random order, fewer than 60 parts
-/// wait.
+/// Quicksort splits the elements into parts, and sorts one part while others wait. This is the most parts that may
+/// wait; when so many do, a part is sorted by insertion instead of split. Of 2³² elements in random order, fewer than
+/// 60 parts wait.
 const WAITING: u32 = 64;
 
 /// Sorts the first `n` cells in ascending order, in place and without scratch. O(n log n) on average.

@@ -244,7 +244,8 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest.
+    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest. If this one is shorter, the
+    /// result is empty; in debug builds that is a panic.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }

@@ -110,8 +110,8 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
-    /// A plan is followed, but the requests no longer match it. A new plan is made as soon as a whole iteration has
-    /// been recorded.
+    /// There is a plan, but the requests no longer match it: a pool serves what it does not cover. A new plan is made
+    /// as soon as a whole iteration has been recorded.
     Diverged = 2,
 }
 

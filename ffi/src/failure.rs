@@ -57,7 +57,7 @@ const ARGUMENT_STATUSES: core::ops::Range<i32> = S::NullPointer as i32..S::TooMa
 /// The value of `index` in an error that is about all blocks, in place of the number of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
-/// The status for each fault of a row in a trace, a recorded iteration: a row is one malloc, free, read, write or copy.
+/// The status for each fault of a row in a trace. A row is one malloc, free, read, write or copy.
 const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),

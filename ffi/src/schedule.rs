@@ -71,9 +71,10 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies the schedule `given` against the trace `recorded`. Copies are timed for `device`; `repeats` says whether
-/// iterations repeat. `room` is memory of the size that [`needed`] returns, less the part that `recorded` takes. Fails
-/// if a row or the plan is not valid, or if there is not one offset for each malloc row.
+/// Verifies the schedule `given` against the trace `recorded`. Copies are timed for `device`. If `repeats`, the end of
+/// the iteration has to leave persistent blocks as the next iteration finds them. `room` is what is left of memory of
+/// the size that [`needed`] returns, once `recorded` has been put there. Fails if a row or the plan is not valid, or if
+/// there is not one offset for each malloc row.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,

@@ -81,8 +81,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Adds 1 to the age of every range: the number of iterations for which it was not used. Returns to the [`Source`]
-    /// the empty ranges of age [`IDLE`] or more. Called after each iteration.
+    /// Adds 1 to the age of every range, which a use sets to 0. Returns to the [`Source`] the empty ranges of age
+    /// [`IDLE`] or more. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();

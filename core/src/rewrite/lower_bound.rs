@@ -456,8 +456,8 @@ impl Away<'_> {
     }
 }
 
-/// The overhead of a schedule: the time, in ns, by which it takes longer than the original. It is divided at one
-/// operator into time that is added before it and time that is added after it.
+/// The time, in ns, by which a schedule takes longer than the original. It is divided at one operator into time that is
+/// added before it and time that is added after it.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
     /// The time, in ns, that is added before the operator at which the overhead is divided: the operator runs so much

@@ -106,8 +106,7 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
 /// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
 /// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
 ///
-/// What a byte of a block adds to the cost is rounded down. The blocks are sorted by the rounded numbers, and the same
-/// numbers are added up. So the result is never above the exact one.
+/// What a byte of a block adds to the cost is rounded down, so that the result is never above the exact one.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

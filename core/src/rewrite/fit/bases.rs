@@ -23,10 +23,10 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 /// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from the highest limit
 /// that is known to be too low to the least memory that a schedule takes so far.
 const PROBES: u32 = 7;
-/// Before the lowest limit within which a schedule fits is searched for, a lower bound is asked for this many limits
-/// whether they are too low. They bisect the interval from half of the least memory that a schedule takes to the whole
-/// of it. With swaps the bound is not asked: there this memory is the lowest limit already, and searches just below it
-/// would take long.
+/// The search for the lowest limit within which a schedule fits begins with a bisection by a lower bound, which proves
+/// limits too low: between half of the least footprint of the schedules made so far, and the whole of it. It looks at
+/// this many limits. With swaps there is no such bisection: that footprint is the lowest limit already, and searches
+/// just below it would take long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.

@@ -312,9 +312,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes schedules as `arrangement` says, and places them. What is recomputed has been planned before; the swaps
-    /// are planned here. Returns whether a schedule fits and, if none does, why. `Err` if a row of the trace is invalid
-    /// or the workspace is too short.
+    /// Makes schedules with the recomputation and the swaps that `arrangement` asks for, and places them. What is
+    /// recomputed has been planned before; the swaps are planned here. Returns whether a schedule fits and, if none
+    /// does, why. `Err` if a row of the trace is invalid or the workspace is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))

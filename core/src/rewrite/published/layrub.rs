@@ -197,8 +197,8 @@ impl Known {
 }
 
 workspace! {
-    /// What is known of the blocks of a recording, to find the bytes that activations and gradients take with the means
-    /// of Layrub (Jin et al. 2018).
+    /// For each block of a recording, by whom it is accessed: from this follows what memory it takes with the means of
+    /// Layrub (Jin et al. 2018).
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         records {
             known[BlockId]: Known[blocks],

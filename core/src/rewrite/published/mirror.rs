@@ -2,7 +2,8 @@
 //!
 //! Problem: given for each operator of the forward pass how often it may be recomputed, its *mirror count*, make the
 //! order of runs in which the backward pass finds all that it reads. The forward pass ends with the last operator that
-//! may be recomputed. The blocks that the forward pass makes, and that are freed in the end, are its *results*.
+//! may be recomputed. The blocks that the forward pass makes, and that are freed within the iteration, are its
+//! *results*.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
 //! of an operator reads the values that the k-th runs of earlier operators have made, or their last runs if they have
@@ -184,8 +185,8 @@ impl<'a> Mirror<'a> {
     }
 
     /// Finds the operators that cannot be recomputed. A result is a block that only the forward pass writes and that is
-    /// freed in the end. Recomputations may come at any time until the last operator that reads a result. So an
-    /// operator can be recomputed only if its inputs keep their values until then, and if it changes no other blocks
+    /// freed within the iteration. Recomputations may come at any time until the last operator that reads a result. So
+    /// an operator can be recomputed only if its inputs keep their values until then, and if it changes no other blocks
     /// than results.
     fn find_fixed(&mut self) {
         let values = self.values;

@@ -22,8 +22,8 @@ workspace! {
         records {
             /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
-            /// For each block, whether the step that is written now leaves out the accesses to it. That is so if the
-            /// step recomputes an operator that both reads and writes the block, and the block is persistent.
+            /// For each block, whether the operator that is written now leaves out its accesses to the block. That is
+            /// so if it is recomputed, and both reads and writes the block, and the block is persistent.
             left_out[BlockId]: bool[blocks],
         }
     }

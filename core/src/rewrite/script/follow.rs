@@ -14,8 +14,8 @@ use crate::rewrite::values::{Reference, Values, VersionId};
 use crate::workspace::workspace;
 
 workspace! {
-    /// Makes a script: an order of runs, recomputations and frees. It may have at most `steps` steps, which make at
-    /// most `steps` rows.
+    /// Makes a script: an order of runs, recomputations and frees. There is room for `steps` entries in it, and for
+    /// `steps` rows of the trace that is written from it. The program has `blocks` blocks.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
             /// For each block, the number of the last run that accesses the value which the block holds at the present

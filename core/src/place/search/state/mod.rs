@@ -364,8 +364,8 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Takes a quarter off the number of failed nodes that is counted for each section of time, so that late failures
-    /// count more than early ones.
+    /// Lowers the weights of all sections (stretches of time) by a quarter. A section's weight counts the failed nodes
+    /// of the search tree that failed because of it; so late failures count more than early ones.
     pub(super) fn fade(&mut self) {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;

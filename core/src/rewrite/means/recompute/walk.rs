@@ -264,11 +264,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed
-    /// so that memory stays within `limit` bytes. `preference` has the parameters of the eviction score. Returns the
-    /// cost of the steps (runs, recomputations and frees). None in three cases: a value that is read cannot be
-    /// recomputed; there are too many steps; or they exceed the limit by more bytes, or add more time, than `most`
-    /// says.
+    /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed,
+    /// so that memory stays within `limit` bytes as far as possible. `preference` has the parameters of the eviction
+    /// score. Returns what the script costs: the bytes above the limit, and the time added. None in three cases: a
+    /// value that is read cannot be recomputed; there is no room for the script; or it costs more than `most`.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {

@@ -76,7 +76,7 @@ impl Search<'_> {
 
     /// Makes a schedule of swaps faster, by a local search that may look at `work` operators and idle times of blocks.
     /// The load has to be within `limit` bytes, and stays so. Returns how much longer the schedule then takes than the
-    /// original, in ns.
+    /// trace without swaps, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
