@@ -87,21 +87,32 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     planned_for(&Recorded::new(&rows, blocks), limit, work)
 }
 
-/// The time, in ns, that recomputation takes in the script that [`Recomputer::plan`] makes for a recording; none if the
-/// script's load is above the limit. The rewritten rows are checked too.
-fn planned_for(recorded: &Recorded<'_>, limit: u64, work: u64) -> Option<u64> {
+/// Calls `then` with a recomputer for a recording, and with a workspace for an exact search or for writing rows.
+fn recomputing<R>(recorded: &Recorded<'_>, then: impl FnOnce(&mut Recomputer<'_>, Workspace<'_>) -> R) -> R {
     let &Recorded { rows, blocks, .. } = recorded;
+    let after = exact::workspace(rows.len(), blocks).max(emit::Emitter::workspace(most_rows(rows.len()), blocks));
     let len = Program::workspace(rows.len(), blocks)
         .and(Values::workspace(rows.len(), blocks))
         .and(Recomputer::workspace(rows.len(), blocks))
-        .and(emit::Emitter::workspace(most_rows(rows.len()), blocks));
+        .and(after);
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let program = Program::new(rows, blocks, &mut scratch).unwrap();
     let values = Values::new(recorded, &program, &mut scratch);
     let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
+    then(&mut recomputer, scratch)
+}
+
+/// The time, in ns, that recomputation takes in the script that [`Recomputer::plan`] makes for a recording; none if the
+/// script's load is above the limit. The rewritten rows are checked too.
+fn planned_for(recorded: &Recorded<'_>, limit: u64, work: u64) -> Option<u64> {
+    recomputing(recorded, |recomputer, scratch| planned_by(recomputer, limit, work, scratch))
+}
+
+fn planned_by(recomputer: &mut Recomputer<'_>, limit: u64, work: u64, scratch: Workspace<'_>) -> Option<u64> {
+    let (values, program) = (recomputer.values, recomputer.program());
     let walked = recomputer.plan(limit, work, u64::MAX)?;
-    let mut out = vec![Row::default(); most_rows(rows.len())];
+    let mut out = vec![Row::default(); most_rows(program.rows.len())];
     let written = recomputer.rows(scratch, &mut out).unwrap();
     let (mut load, mut peak) = (0u64, 0u64);
     for (i, r) in out[..written].iter().enumerate() {
@@ -250,20 +261,14 @@ fn work_in_place_takes_no_memory_for_its_output() {
     operators.push((1, vec![3], vec![]));
     let (rows, blocks) = network(&operators);
     let in_place = [Operator { in_place: true, ..Operator::default() }; 4];
+    let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
     let excess = |works_in_place: bool, limit| {
-        let len = Program::workspace(rows.len(), blocks)
-            .and(Values::workspace(rows.len(), blocks))
-            .and(Recomputer::workspace(rows.len(), blocks));
-        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-        let mut scratch = Workspace::new(&mut words, &mut indices);
-        let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
-        let program = Program::new(&rows, blocks, &mut scratch).unwrap();
-        let values = Values::new(&recorded, &program, &mut scratch);
-        let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
-        if works_in_place {
-            recomputer.work_in_place();
-        }
-        recomputer.plan(limit, 10_000, u64::MAX).unwrap().excess
+        recomputing(&recorded, |recomputer, _| {
+            if works_in_place {
+                recomputer.work_in_place();
+            }
+            recomputer.plan(limit, 10_000, u64::MAX).unwrap().excess
+        })
     };
     assert_eq!((excess(false, 16), excess(false, 8)), (0, 8));
     assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));
@@ -288,17 +293,10 @@ fn the_exact_search_writes_over_what_could_be_recomputed() {
     (known[0].rerun, known[4].in_place) = (false, true);
     let recorded = Recorded { rows: &rows, operators: &known, blocks };
     let least = |limit| {
-        let len = Program::workspace(rows.len(), blocks)
-            .and(Values::workspace(rows.len(), blocks))
-            .and(Recomputer::workspace(rows.len(), blocks))
-            .and(exact::workspace(rows.len(), blocks));
-        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-        let mut scratch = Workspace::new(&mut words, &mut indices);
-        let program = Program::new(&rows, blocks, &mut scratch).unwrap();
-        let values = Values::new(&recorded, &program, &mut scratch);
-        let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
-        recomputer.work_in_place();
-        recomputer.exactly(limit, None, scratch)
+        recomputing(&recorded, |recomputer, scratch| {
+            recomputer.work_in_place();
+            recomputer.exactly(limit, None, scratch)
+        })
     };
     assert_eq!((least(10), least(9)), (Some(Cost { excess: 0, delay: 1 }), None));
 }
