@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ __all__ = ["record"]
 TIME = "sublet.time_ns"
 """The key under which the metadata of an operator tells its time, in ns."""
 NAME = "sublet"
-"""The operators that are timed are called by this and their number."""
+"""Begins the names that operators have while they are timed, and conditions while they are asked for; a number
+follows."""
 RUNS = 3
+"""How often the model is run to be timed."""
 
 
 def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, branches: bool = False) -> Any:
@@ -97,6 +99,15 @@ def _session(proto: Any, **options: Any) -> Any:
     return onnxruntime.InferenceSession(proto.SerializeToString(), chosen, providers=["CPUExecutionProvider"])
 
 
+def _asking(proto: Any, names: Iterable[str]) -> Any:
+    """A copy of a model whose outputs are the values of these names."""
+    asking = onnx.ModelProto()
+    asking.CopyFrom(proto)
+    del asking.graph.output[:]
+    asking.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return asking
+
+
 def _is_if(node: Any) -> bool:
     return node.op_type == "If" and node.domain in ("", "ai.onnx")
 
@@ -104,13 +115,10 @@ def _is_if(node: Any) -> bool:
 def _take_branches(proto: Any, given: Mapping[str, Any]) -> None:
     """Puts the operators of the graph that runs in the place of each `If`."""
     graph = proto.graph
-    asked = onnx.ModelProto()
-    asked.CopyFrom(proto)
     # Each condition by a name of its own: it may be a constant, or an input.
     conditions = {f"{NAME} {number}": node.input[0] for number, node in enumerate(graph.node) if _is_if(node)}
+    asked = _asking(proto, conditions)
     asked.graph.node.extend(onnx.helper.make_node("Identity", [name], [own]) for own, name in conditions.items())
-    del asked.graph.output[:]
-    asked.graph.output.extend(onnx.ValueInfoProto(name=own) for own in conditions)
     holds = dict(zip(conditions, _session(asked).run(None, dict(given)), strict=True))
     nodes = []
     for number, node in enumerate(graph.node):
@@ -146,13 +154,9 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
 
 def _values(proto: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The types and shapes of the inputs and of all that operators write, as one run has them."""
-    every = onnx.ModelProto()
-    every.CopyFrom(proto)
     names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name)
-    del every.graph.output[:]
-    every.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     tensors = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in given.items()}
-    made = zip(names, _session(every).run_with_ort_values(list(names), tensors), strict=True)
+    made = zip(names, _session(_asking(proto, names)).run_with_ort_values(list(names), tensors), strict=True)
     told = {name: value for name, value in [*tensors.items(), *made] if value.has_value() and value.is_tensor()}
     describe = onnx.helper.make_tensor_value_info
     return {name: describe(name, value.element_type(), value.shape()) for name, value in told.items()}
@@ -179,7 +183,7 @@ def _times(proto: Any, given: Mapping[str, Any]) -> list[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m sublet.onnx MODEL RECORDED [INPUT=SHAPE ...] [--values FILE]`"""
+    """`python -m sublet.onnx MODEL RECORDED [INPUT=SHAPE ...] [--branches] [--values FILE]`"""
     parser = argparse.ArgumentParser(prog="python -m sublet.onnx", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", help="an .onnx file")
     parser.add_argument("recorded", help="where the model is written with the shapes and times of one run")

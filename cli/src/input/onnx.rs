@@ -253,9 +253,16 @@ fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, 
         let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
         let leading = [operand(0), operand(1)];
         let is_pure = !functions.contains(&kind) && is_pure(node);
-        let time_ns = time_ns(node)?;
-        let inputs = reads;
-        operators.push(Operator { kind, number, inputs, leading, outputs, time_ns, is_pure, ..Operator::default() });
+        operators.push(Operator {
+            kind,
+            number,
+            inputs: reads,
+            leading,
+            outputs,
+            time_ns: time_ns(node)?,
+            is_pure,
+            ..Operator::default()
+        });
     }
     if operators.is_empty() {
         return Err("the model has no operators".into());

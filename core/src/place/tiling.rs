@@ -174,9 +174,9 @@ workspace! {
             state: u32[STATES * n],
             /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
-            /// By section of time, and by state kept for it: the number of the intermediate state that became this
-            /// state. This number, divided by the section's entry in `share`, is the index of the state of the section
-            /// before from which it was made.
+            /// By section of time, and by state kept for it: a number that tells from which state of the section before
+            /// it was made. Divided by the section's entry in `share`, it is the index of that state; the whole number
+            /// is that of the intermediate state in between.
             back: u32[n * width],
             /// The intermediate states that may become states of the next section of time, the cheapest first: the cost
             /// in the upper half of a word, the number of the intermediate state in the lower half.

@@ -30,13 +30,13 @@ from ._watch import (
     Argument,
     Marks,
     alone,
-    attributes,
     check_unchanged,
     is_plain,
     look,
     named_tensors,
     names_of,
     on,
+    other_tensors,
     overlap,
     place,
     reader,
@@ -335,27 +335,28 @@ class TapedStep:
         names = names_of(path for path, _ in leaves)
         values = [alone(value, name, self._keep) for name, (_, value) in zip(names, leaves)]
         now = seen(self._keep, self._function)
-        if self.fitted is None or now != self._seen or self._has_other_attributes():
+        if self.fitted is None or now != self._seen or self._has_changed_tensors():
             return self._record(names, values, spec, now)
         return self._replay(values, spec)
 
-    def _has_other_attributes(self) -> bool:
-        """Whether a tensor that is an attribute of a network, and that the step has read, is now another one."""
-        now = attributes(self._keep, self._function)
-        return any(name not in now or place(now[name]) != was for name, was in self._attributes.items())
+    def _has_changed_tensors(self) -> bool:
+        """Whether another tensor than the one that the step has read is now an attribute of a network, or a variable
+        that the step reads."""
+        now = other_tensors(self._keep, self._function)
+        return any(name not in now or place(now[name]) != was for name, was in self._other_tensors.items())
 
     def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
         self.fitted = None
         self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
-        tensors = attributes(self._keep, self._function)
+        tensors = other_tensors(self._keep, self._function)
         with record(*self._keep, values) as recording, reads_told(recording.tell):
             result = self._function(*args, **kwargs)
         self._recording, self._seen, self._spec = recording, before, spec
         for argument, value in zip(self._arguments, values):
             ref = recording.ref(value) if isinstance(value, Tensor) else None
             argument.block = None if ref is None else ref.block
-        self._attributes = {name: place(x) for name, x in tensors.items() if recording.ref(x) is not None}
+        self._other_tensors = {name: place(x) for name, x in tensors.items() if recording.ref(x) is not None}
         self._written = recording.written
         self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
         try:
@@ -383,7 +384,7 @@ class TapedStep:
                 told = "which a replay could not make anew; return tensors and numbers in lists, tuples or dictionaries"
                 raise ValueError(f"the step returns an object of {type(x).__name__}, {told}")
         check_unchanged(self._seen, seen(self._keep, self._function))
-        after = attributes(self._keep, self._function)
+        after = other_tensors(self._keep, self._function)
         for name, tensor in tensors.items():
             # The step may replace a tensor that it has not touched: no later call needs that one.
             if after.get(name) is not tensor and self._recording.ref(tensor) is not None:

@@ -129,14 +129,14 @@ def outside(function: Callable[..., Any]) -> dict[str, Any]:
 @cache
 def _read(code: types.CodeType) -> tuple[set[str], set[str]]:
     """The variables of its module that a function reads, and the attributes of its first argument."""
-    names, attributes = set(), set()
-    first = code.co_varnames[:1]
-    for before, each in pairwise([None, *dis.get_instructions(code)]):
-        if each is not None and each.opname == "LOAD_GLOBAL":
-            names.add(each.argval)
-        elif before is not None and each is not None and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+    instructions = list(dis.get_instructions(code))
+    names = {each.argval for each in instructions if each.opname == "LOAD_GLOBAL"}
+    attributes = set()
+    for before, each in pairwise(instructions):
+        if before.opname.startswith("LOAD_FAST") and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            # Newer versions of Python load two variables at once.
             loaded = before.argval if isinstance(before.argval, tuple) else (before.argval,)
-            if before.opname.startswith("LOAD_FAST") and loaded[-1:] == first:
+            if loaded[-1:] == code.co_varnames[:1]:
                 attributes.add(each.argval)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
@@ -151,7 +151,7 @@ def _hooks(owner: Any) -> list[tuple[str, list[int]]]:
     return [(key, list(value)) for key, value in hooks if value]
 
 
-def attributes(keep: Iterable[Any], function: Callable[..., Any]) -> dict[str, Tensor]:
+def other_tensors(keep: Iterable[Any], function: Callable[..., Any]) -> dict[str, Tensor]:
     """The tensors that are attributes of networks, by name, and are neither parameters nor buffers; and the tensors
     among the variables that the step reads."""
     modules = (named for each in keep if isinstance(each, torch.nn.Module) for named in each.named_modules())

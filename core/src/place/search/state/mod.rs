@@ -24,8 +24,7 @@ pub(super) const FLOOR: usize = 1;
 /// In the record of a section of time, at this index: the lowest end in memory that an unplaced block there can still
 /// have, its least offset plus its size.
 const END: usize = 2;
-/// In the record of a section of time, at this index: the second lowest end in memory that an unplaced block there can
-/// still have; the lowest is at [`END`].
+/// In the record of a section of time, at this index: as [`END`], but the second lowest of these ends.
 const SECOND: usize = 3;
 /// In the record of a section of time, at this index: the number of the unplaced block there that can end lowest, as
 /// [`END`] says; [`NONE`] if all blocks alive there are placed.
