@@ -345,6 +345,12 @@ python_package() {
     else
         echo "skipped: ONNX, which cannot be installed here"
     fi
+    cc -O2 -shared -fPIC python/tests/heap.c -o "$python/libheap.so"
+    if timeout 600 "$python/bin/pip" install --quiet --disable-pip-version-check jax==0.10.2; then
+        SUBLET_HEAP=$python/libheap.so "${run[@]}" python/tests/test_jax.py
+    else
+        echo "skipped: JAX, which cannot be installed here"
+    fi
     if [ "${SUBLET_TORCH:-1}" = 0 ]; then
         echo "skipped: PyTorch, for SUBLET_TORCH is 0"
         return
@@ -365,8 +371,7 @@ torch_package() {
     fi
     "${install[@]}" --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
     timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
-    cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
-    SUBLET_HEAP=$torch/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
+    SUBLET_HEAP=$python/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
         python/tests/test_torch.py python/tests/test_torch_graphs.py
     # 19 MB, without what it needs for other things than these tests.
     if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
