@@ -202,6 +202,15 @@ pub(crate) enum Effort {
     Max,
 }
 
+/// How much work to spend on the search for a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FitEffort {
+    /// Some seconds for 5,000 rows
+    Default,
+    /// Then once more with eight times the work; the better schedule counts
+    Max,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
@@ -280,6 +289,9 @@ pub(crate) struct FitArgs {
     /// best of all counts, and is named. With another policy than auto no value is recomputed
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
+    /// How much work to spend on the search for a schedule
+    #[arg(long, default_value = "default")]
+    pub(crate) effort: FitEffort,
     /// Ends with the best schedule so far after this time; so does Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The lower bound beside an overhead, and `sublet fit --monotone`.
+//! The lower bound beside an overhead, and `sublet fit --monotone` and `--effort max`.
 
 use crate::support::{Folder, Ran, STALLING, sublet};
 use serde_json::Value;
@@ -31,6 +31,19 @@ fn what_fits_into_less_memory_is_a_schedule_for_more() {
         (plain_before, before) = (plain, monotone);
     }
     assert!(plain_rises > 0 && carried > 0, "the policy is monotone by itself: {plain_rises}, {carried}");
+}
+
+/// More work than usual finds a faster schedule here. It never takes a slower one, as the usual search is made too.
+#[test]
+fn more_effort_finds_a_faster_schedule() {
+    let trace = ALEXNET.replace("alexnet_train_b32", "googlenet_infer_b1");
+    let overhead = |percent: u32, effort: &str| fit(&trace, percent, &["--effort", effort]).json()["overhead"].as_f64();
+    let (usual, more) = (overhead(70, "default"), overhead(70, "max"));
+    assert!(more.unwrap() < usual.unwrap(), "{more:?} by more effort, {usual:?} without");
+    assert_eq!(usual, fit(&trace, 70, &[]).json()["overhead"].as_f64());
+    // Where the bound proves that nothing is faster, no second search is made.
+    let ran = fit(&trace, 100, &["--effort", "max", "--explain"]);
+    assert_eq!((ran.json()["overhead"].as_f64(), ran.json()["tried"].as_array().unwrap().len()), (Some(0.0), 1));
 }
 
 #[test]

@@ -176,12 +176,12 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
 }
 
 /// Rewrites a recorded iteration so that its footprint (the memory that it takes on the device) is at most `limit`
-/// bytes. After `time_limit` seconds the result is the best schedule so far. `progress` is called ten times a second
+/// bytes. `effort` multiplies the work that each search for swaps or recomputation may do. After `time_limit` seconds the result is the best schedule so far. `progress` is called ten times a second
 /// with the seconds since the fit began, the number of schedules tried, and the least overhead of those within the
 /// limit (a fraction of the original's time), or None.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one of them is Python, and the others are named where this is called")]
-#[pyo3(signature = (problem, *, limit, using, device, keep_persistent, alignment, time_limit, progress))]
+#[pyo3(signature = (problem, *, limit, using, device, keep_persistent, alignment, effort, time_limit, progress))]
 pub fn fit(
     py: Python<'_>,
     problem: &Problem,
@@ -190,6 +190,7 @@ pub fn fit(
     device: Links,
     keep_persistent: bool,
     alignment: u64,
+    effort: u64,
     time_limit: Option<f64>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Fitted> {
@@ -202,7 +203,8 @@ pub fn fit(
         let named = Means::named(name).ok_or_else(|| wrong(format!("there is no means {name}; there are {}", known())));
         means = means.with(named?);
     }
-    let options = Options { using: means, keep_persistent, alignment, ..Options::new(limit, device.device()?) };
+    let work = Options::DEFAULT_WORK.saturating_mul(effort);
+    let options = Options { using: means, keep_persistent, alignment, work, ..Options::new(limit, device.device()?) };
     let fitted = fitted(py, problem, Asked { options, until: deadline(time_limit)?, progress })?;
     let rows = &fitted.rows;
     let event = |event| match event {

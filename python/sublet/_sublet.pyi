@@ -99,6 +99,7 @@ def fit(
     device: str | tuple[float, float, float],
     keep_persistent: bool,
     alignment: int,
+    effort: int,
     time_limit: float | None,
     progress: Callable[[float, int, float | None], object] | None,
 ) -> Fitted: ...

@@ -187,6 +187,15 @@ def test_a_time_limit_may_be_longer_than_any_clock() -> None:
         assert sublet.plan(start=[0], end=[1], size=[4], time_limit=seconds).peak == 4
 
 
+def test_more_effort_finds_a_faster_schedule() -> None:
+    trace = VGG.replace("vgg16_cifar_train_b100", "googlenet_infer_b1")
+    usual, more = (sublet.fit(trace, "70%", using="swap", effort=effort).overhead for effort in (1, 8))
+    assert more < usual
+    with pytest.raises(ValueError, match=f"effort -1: {WHOLE}"):
+        sublet.fit(trace, "70%", effort=-1)
+    assert sublet.fit(trace, "100%", effort=0, alignment=1).overhead == 0
+
+
 def test_one_means_may_be_a_name_and_a_wrong_one_is_no_matter_of_the_network() -> None:
     fitted = sublet.fit(VGG, "60%", using="swap")
     assert {row["again"] for row in fitted.timeline} == {False}

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use serde::Serialize;
 use sublet_core::Error;
-use sublet_core::rewrite::fit::{Fitted, Means, Options, Progress, Using};
+use sublet_core::rewrite::fit::{Fitted, Means, Options, Using};
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Operator};
 
 use super::buffers::Buffers;
-use super::explain::{self, Explained, ToldGap, Way};
+use super::explain::{self, ToldGap, Way};
 use super::ladder::{self, Quickest};
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
@@ -126,17 +126,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
             bar.set_message(best_so_far(best_ns, time_ns));
             until.flow()
         };
-        if args.monotone {
-            return ladder::quickest(&mut buffers, trace, &options, problem.max_load(), &mut watch);
-        }
-        let mut explained = Explained::new();
-        let fitted = buffers.fit_watched(trace, &options, &mut |progress| {
-            if let Progress::Tried(tried) = progress {
-                explained.add(tried, limit);
-            }
-            watch(explained.best_ns())
-        })?;
-        Ok(Quickest { fitted, explained, limit })
+        let rungs = ladder::rungs(options, problem.max_load(), args.effort, args.monotone);
+        ladder::quickest(&mut buffers, trace, rungs, &mut watch)
     });
     let seconds = begin.elapsed().as_secs_f64();
     let Quickest { fitted, explained, limit: fitted_to } =

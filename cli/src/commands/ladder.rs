@@ -1,9 +1,10 @@
-//! `sublet fit --monotone`: also tries lower limits, since a schedule for less memory is one for this limit too.
+//! The searches of one `sublet fit`, of which the fastest schedule counts.
 //!
-//! A fit is a heuristic, and may find less overhead at a lower limit. The limits tried are whole percents of the peak,
-//! from the one asked for down, and the fastest result counts. So at a whole percent the result is never worse than at
-//! any whole percent below. The way down ends where the lower bound on the overhead exceeds the best that was found,
-//! for that bound grows as limits fall.
+//! `--effort max` searches a second time, with more work. `--monotone` also tries lower limits, since a schedule for less
+//! memory is one for this limit too: a fit is a heuristic, and may find less overhead at a lower limit. The limits tried
+//! are whole percents of the peak, from the one asked for down. So at a whole percent the result is never worse than at
+//! any whole percent below. The searches end where the lower bound on the overhead reaches the best that was found, for
+//! that bound grows as limits fall.
 
 use std::ops::ControlFlow;
 
@@ -13,6 +14,7 @@ use sublet_core::rewrite::fit::{self, Fitted, Means, Options, Progress};
 
 use super::buffers::{Aside, Buffers};
 use super::explain::Explained;
+use crate::args::FitEffort;
 use crate::problem::Trace;
 use crate::text::size::Limit;
 
@@ -32,37 +34,48 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
     Ok(known.then_some(ns / original_ns.max(1.0)))
 }
 
-/// The fastest of the schedules for several limits.
+/// With `--effort max` the second search may do this many times the work of the first.
+const MORE: u64 = 8;
+
+/// The options of each search for a schedule, in the order in which they are tried. `peak` is the max load of the trace,
+/// in bytes: with `monotone` each whole percent of it below the limit of `options` is tried too.
+pub(super) fn rungs(options: Options, peak: u64, effort: FitEffort, monotone: bool) -> impl Iterator<Item = Options> {
+    let percents = (1u8..=100).rev().map(move |percent| Limit::Percent(percent.into()).of(peak));
+    let below = percents.filter(move |&limit| monotone && limit < options.limit);
+    let limits = [options.limit].into_iter().chain(below);
+    let searches = if effort == FitEffort::Max { 2 } else { 1 };
+    limits.flat_map(move |limit| {
+        let works = [options.work, options.work.saturating_mul(MORE)].into_iter().take(searches);
+        works.map(move |work| Options { limit, work, ..options })
+    })
+}
+
+/// The fastest of several schedules.
 #[derive(Debug)]
 pub(super) struct Quickest<'b> {
     /// The schedule.
     pub(super) fitted: Fitted<'b>,
-    /// The schedules that were tried for `limit`.
+    /// The schedules that were tried in the search that found it.
     pub(super) explained: Explained,
     /// The limit for which the schedule was made, in bytes.
     pub(super) limit: u64,
 }
 
-/// The fastest of the schedules for the limit of `options` and for each whole percent of `peak` below that limit. The
-/// limits are tried from high to low, until a lower bound shows that no further limit can give a faster schedule.
-/// `peak` is the max load of the trace, in bytes; `watch` is told the least time over the original so far, in ns.
+/// The fastest schedule of several searches, whose limits do not rise. Ends where a lower bound shows that no further
+/// search can give a faster schedule. `watch` is told the least time over the original so far, in ns.
 ///
 /// # Errors
-/// As [`fit::fit_watched`] for the limit of `options`, where nothing fits a lower one either.
+/// As [`fit::fit_watched`] for the first search, where none finds a schedule.
 pub(super) fn quickest<'b>(
     buffers: &'b mut Buffers,
     trace: &Trace,
-    options: &Options,
-    peak: u64,
+    rungs: impl Iterator<Item = Options>,
     watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
 ) -> Result<Quickest<'b>, Error> {
-    let percents = (1u8..=100).rev().map(|percent| Limit::Percent(percent.into()).of(peak));
-    let below = percents.filter(|&limit| limit < options.limit);
     let (mut quickest, mut best, mut best_ns) = (None, f64::INFINITY, f64::INFINITY);
     let mut refused = None;
-    for limit in [options.limit].into_iter().chain(below) {
-        let rung = Options { limit, ..*options };
-        if limit < options.limit {
+    for (number, rung) in rungs.enumerate() {
+        if number > 0 {
             let bound = lower_bound(trace, &rung)?.unwrap_or(0.0);
             if watch(best_ns).is_break() || bound.is_infinite() || bound >= best {
                 break;
@@ -71,7 +84,7 @@ pub(super) fn quickest<'b>(
         let mut explained = Explained::new();
         let made = buffers.fit_watched(trace, &rung, &mut |progress| {
             if let Progress::Tried(tried) = progress {
-                explained.add(tried, limit);
+                explained.add(tried, rung.limit);
             }
             watch(best_ns.min(explained.best_ns()))
         });
@@ -80,13 +93,13 @@ pub(super) fn quickest<'b>(
                 let overhead = fitted.schedule.run().overhead();
                 if overhead < best {
                     (best, best_ns) = (overhead, explained.best_ns());
-                    quickest = Some((Aside::of(&fitted), explained, limit));
+                    quickest = Some((Aside::of(&fitted), explained, rung));
                 }
             }
             Err(e @ (Error::OverLimit { .. } | Error::Stopped)) => refused = refused.or(Some(e)),
             Err(e) => return Err(e),
         }
     }
-    let (aside, explained, limit) = quickest.ok_or_else(|| refused.unwrap_or(Error::Stopped))?;
-    Ok(Quickest { fitted: buffers.prove(trace, options, aside)?, explained, limit })
+    let (aside, explained, rung) = quickest.ok_or_else(|| refused.unwrap_or(Error::Stopped))?;
+    Ok(Quickest { fitted: buffers.prove(trace, &rung, aside)?, explained, limit: rung.limit })
 }
