@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from ._problem import ITERATION, PERSISTENT, TRANSIENT, Graph
 from ._results import Fit, bytes_of, max_load
@@ -240,8 +240,9 @@ def _flops(jaxpr: Any) -> int:
             kernel = equation.invars[1].aval.shape
             count += 2 * made * math.prod(kernel) // max(kernel[params["dimension_numbers"].rhs_spec[0]], 1)
         else:
-            inner = sum(map(_flops, jaxprs_in_params(params)))
-            count += inner * (params["length"] if name == "scan" else 1)
+            parts = [part for value in params.values() for part in (value if isinstance(value, tuple) else (value,))]
+            inner = [getattr(part, "jaxpr", part) for part in parts if isinstance(part, (ClosedJaxpr, Jaxpr))]
+            count += sum(map(_flops, inner)) * (params["length"] if name == "scan" else 1)
     return count
 
 
