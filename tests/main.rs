@@ -2,6 +2,7 @@
 //! `cargo test -p sublet-tests --test oracles mip::` runs one file of it.
 
 mod banks;
+mod chains;
 mod cp_sat;
 mod embedded;
 mod graph;

@@ -68,7 +68,7 @@ pub(crate) fn rows(made: &[Made]) -> Vec<Row> {
 
 /// The least time, in ns, that a schedule spends on recomputation if at most `limit` bytes may be alive at once; `None`
 /// if there is no such schedule.
-fn least(made: &[Made], limit: u64) -> Option<u64> {
+pub(crate) fn least(made: &[Made], limit: u64) -> Option<u64> {
     let bit = |v: usize| 1u64 << v;
     let all = |reads: &[usize]| reads.iter().fold(0, |set, &v| set | bit(v));
     // For each operator, the values that it or a later one may need: those that are read, and those from which these

@@ -408,6 +408,18 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 /// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
 /// more.
 const ALONE: u64 = 4;
+/// A trace of fewer rows than this gets a second search for recomputation without swaps, which may do the work of a trace
+/// of this many rows: a fit of so short a trace takes little time, and the annealing needs many moves whatever the
+/// length.
+const SHORT: usize = 5_000;
+/// The second search of a trace of fewer than [`SHORT`] rows may do at most this many times the work of the first.
+const STRETCH: usize = 20;
+
+/// How many accesses and recompute costs the second search for recomputation without swaps may look at.
+fn work_alone(recorded: &Recorded<'_>, options: &Options) -> u64 {
+    let rows = recorded.rows.len();
+    work_of_rows(rows.max(SHORT.min(rows.saturating_mul(STRETCH))), options).saturating_mul(ALONE)
+}
 
 /// Tries the ways to save memory that `options` allow, alone and together, on one trace. `pass` has the trace, and
 /// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
@@ -442,6 +454,12 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
     }
+    // The longer search comes last, and so only adds to what the others find.
+    let longer = Arrangement { choice: work_alone(recorded, options), ..recomputing };
+    let is_longer = recompute && longer.choice > recomputing.choice;
+    if is_longer && pass.cutoff() > 0.0 && !pass.is_spent() && !pass.cannot_win(by_recomputation)? {
+        pass.fit_alone(&longer)?;
+    }
     Ok(())
 }
 
@@ -472,7 +490,12 @@ const MOST_ROWS: usize = 10_000;
 /// How many operators and idle times of blocks a search for swaps may look at: [`Options::work`] for each row of the
 /// recording, of at most [`MOST_ROWS`].
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
-    u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
+    work_of_rows(recorded.rows.len(), options)
+}
+
+/// [`Options::work`] for each of `rows` rows, of at most [`MOST_ROWS`].
+fn work_of_rows(rows: usize, options: &Options) -> u64 {
+    u64::try_from(rows.min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
 /// Which swap policies are tried. With [`Means::Swap`] in `using`: the policy in the options and, for [`Policy::Auto`]
