@@ -131,7 +131,7 @@ def _called(equation: Any) -> ClosedJaxpr | None:
     called = equation.params.get(CALLS.get(equation.primitive.name, ""))
     shardings = [*equation.params.get("in_shardings", ()), *equation.params.get("out_shardings", ())]
     plain = all(type(sharding).__name__ == "UnspecifiedValue" for sharding in shardings)
-    return called if isinstance(called, ClosedJaxpr) and plain and not called.jaxpr.effects else None
+    return called if isinstance(called, ClosedJaxpr) and plain else None
 
 
 def _flatten(closed: ClosedJaxpr, args: Iterable[_Value], equations: list[_Equation]) -> list[_Value]:
