@@ -240,7 +240,8 @@ impl<'a> Values<'a> {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// Entry `i` of the list of all references to blocks that the plan of recomputation allocates and frees.
+    /// Entry `i` of `managed`, a list of the operators' reads and writes of blocks that the plan of recomputation
+    /// allocates and frees. [`managed_range`](Self::managed_range) tells which entries are an operator's.
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)

@@ -127,8 +127,8 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
 }
 
 /// Calls `each` for each row of a trace, with four values: the index of the row; the row; the number of its block's
-/// live range at this row; and which of the block's live ranges this is, counted from 0. Returns an error for a row
-/// that cannot follow the rows before it.
+/// live range at this row among the live ranges of all blocks, in the order of their mallocs; and its number among
+/// those of this block alone. Both count from 0. Returns an error for a row that cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,

@@ -229,8 +229,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one piece of a stream's work, `task`; if there is a `delay`, waits for that long first. `given` is the
-    /// simulated time at which the stream was given the piece, in ns.
+    /// Does `task`, one piece of the work of stream number `lane`. Before a kernel, a copy or a call on the host, the
+    /// thread really sleeps for the `delay`, if there is one. If the device is lost, none of these runs. `given` is the
+    /// simulated time before which the piece does not begin, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;

@@ -22,11 +22,12 @@ pub trait Driver: Send {
     /// The error that the driver reports.
     fn free(&mut self, address: u64, stream: Stream) -> Result<()>;
 
-    /// Allocates `bytes` bytes of device memory that work in any stream may use at once; returns the address. Allowed
-    /// also while streams are captured into a CUDA graph.
+    /// Allocates `bytes` bytes of device memory; returns the address. Work in any stream may use the memory from now
+    /// on, without waiting for another stream. Allowed also while streams are captured into a CUDA graph.
     ///
     /// # Errors
-    /// The error that the driver reports.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory; otherwise the error that the
+    /// driver reports.
     fn alloc_unordered(&mut self, bytes: u64) -> Result<u64>;
 
     /// Frees what [`alloc_unordered`](Self::alloc_unordered) returned. The caller has made sure that no work uses the

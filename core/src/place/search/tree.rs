@@ -97,8 +97,9 @@ impl<'a> Tree<'a> {
     }
 
     /// Looks for a placement within `capacity`, from the root of the search tree. Gives up when `limit` nodes have been
-    /// looked at since the search began, earlier runs included, or when its `budget` is used up. `watch` is asked every
-    /// few hundred nodes whether to go on.
+    /// looked at since the search began, earlier runs included; when the search has spent `self.budget` nodes, where
+    /// other work counts as nodes too ([`spent`](Self::spent)); or when there is no room to record a change. `watch` is
+    /// asked whether to go on each time that a few hundred nodes are spent.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,

@@ -346,8 +346,8 @@ impl Needs<'_> {
         }
     }
 
-    /// Notes that the bytes of a block are added to the sum of operator `o`. Returns false if they were added to it
-    /// already.
+    /// Whether a block's bytes are still to be added to a sum over the blocks of operator `o`: true in the first call
+    /// for this block and operator, false in later ones. All calls for one operator have to come in a row.
     fn counts(&mut self, block: BlockId, o: u32) -> bool {
         let counts = !self.counted.is(block, Some(o));
         self.counted.set(block, Some(o));

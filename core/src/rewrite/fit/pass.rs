@@ -458,9 +458,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes the schedule of least memory that `arrangement` gives, and keeps it if it fits. Returns the bytes that it
-    /// takes on the device; `u64::MAX` if there is none. `peak` is the max load, in bytes, of the recording with its
-    /// operators in the order of this trace. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Makes a schedule that takes as little memory as it can by swaps, recomputation or both, as `arrangement` says.
+    /// Keeps it if it is within the memory limit and faster than the best so far. Returns the bytes that it takes on
+    /// the device; `u64::MAX` if none could be made, as when recomputation gets no load below `peak`. This is the max
+    /// load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row of the trace is
+    /// invalid or the workspace is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

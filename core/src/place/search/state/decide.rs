@@ -52,8 +52,9 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but higher, on an unplaced block. `Err` if it follows
-    /// that not all blocks can be placed within the capacity.
+    /// Decides that block `b` does not lie at its least offset, the lowest that it can still have. Then it lies
+    /// directly above a block that is not placed yet, and its least offset rises to the lowest end that such a block
+    /// can have. `Err` if `b` is pinned, or if it follows that not all blocks can be placed within the capacity.
     pub(in super::super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);

@@ -158,7 +158,7 @@ workspace! {
             pub(in crate::rewrite) in_place: bool = false,
             /// The bytes on the device at this point of the planning walk, in two's complement.
             load: u64 = 0,
-            /// An upper bound on how many rows a trace of the steps so far has.
+            /// An upper bound on how many rows the runs, recomputations and frees so far take in a trace.
             rows: u32 = 0,
             /// The operator that runs now for the first time; between two such runs, the next one.
             now: u32 = 0,
