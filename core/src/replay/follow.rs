@@ -337,9 +337,9 @@ impl<'a> Replay<'a> {
         self.followed
     }
 
-    /// Whether the requests differ so much from the plan that it is better given up: in this iteration a quarter of the
-    /// plan's requests were missed, and at least eight; or more than 16 blocks that the plan had freed were live at
-    /// once.
+    /// Whether the requests differ so much from the plan that it is better given up: at least eight requests of this
+    /// iteration, and a quarter as many as the plan has, were not in the plan or found their place taken; or more than
+    /// 16 blocks that the plan had freed were live at once.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)

@@ -61,8 +61,9 @@ workspace! {
             /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). Each
             /// entry is an `Option<GapId>`, stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap: the gap after it in the same two lists as in `before`. Each entry is an `Option<GapId>`,
-            /// stored as a number.
+            /// For each gap: the gap after it in each of two lists: of the gaps whose blocks are freed at the same
+            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). Each
+            /// entry is an `Option<GapId>`, stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each value that a block holds: the boundary between operators at which its copy to the host is due;
             /// [`NONE`] if it needs no copy.

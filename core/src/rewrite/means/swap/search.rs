@@ -395,9 +395,10 @@ impl Search<'_> {
     }
 }
 
-/// An estimate, in ns, of how long compute will wait for copies if the absence of a block in its idle time `g` is
-/// changed. The block was freed at boundary `give` and allocated again at `take`; it is to be freed at `new_give` and
-/// allocated again at `new_take`. The less spare time a copy has, the likelier compute waits for it.
+/// An estimate, in ns, of how long compute will wait for the copies of a block, out and back in, if the block's absence
+/// in its gap `g` is changed. The block was freed at boundary `give` and allocated again at `take` (equal if the gap
+/// was not in use); it is to be freed at `new_give` and allocated again at `new_take`. Only copies count that are new
+/// or get less time. The less spare time a copy has, the longer the wait.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {
