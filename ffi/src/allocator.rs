@@ -198,9 +198,9 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges of addresses that an allocator has at once. A range that is added for a request has at least a quarter
-/// of the bytes of all ranges before it, as long as [`alloc`](sublet_allocator_params::alloc) grants so much: then this
-/// many suffice for any memory.
+/// The most ranges of addresses that an allocator has at once. A range that is added for a request has at least a
+/// quarter of the bytes of all ranges before it, as long as [`alloc`](sublet_allocator_params::alloc) grants so much:
+/// then this many suffice for any memory.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {

@@ -176,9 +176,10 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
 }
 
 /// Rewrites a recorded iteration so that its footprint (the memory that it takes on the device) is at most `limit`
-/// bytes. `effort` multiplies the work that each search for swaps or recomputation may do. After `time_limit` seconds the result is the best schedule so far. `progress` is called ten times a second
-/// with the seconds since the fit began, the number of schedules tried, and the least overhead of those within the
-/// limit (a fraction of the original's time), or None.
+/// bytes. `effort` multiplies the work that each search for swaps or recomputation may do. After `time_limit` seconds
+/// the result is the best schedule so far. `progress` is called ten times a second with the seconds since the fit
+/// began, the number of schedules tried, and the least overhead of those within the limit (a fraction of the original's
+/// time), or None.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "one of them is Python, and the others are named where this is called")]
 #[pyo3(signature = (problem, *, limit, using, device, keep_persistent, alignment, effort, time_limit, progress))]

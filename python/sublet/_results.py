@@ -243,8 +243,8 @@ def fit(
     means: swap, recompute, in-place, relu; or it is the name of one. With `reorder`, the operators may run in another
     order, except those that keep their place. `device` is a name, or the measured figures of a device. With
     `keep_persistent`, the blocks that persist all stay on the device, because their memory belongs to somebody else.
-    `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 small networks mostly
-    get faster schedules, some by a third. After `time_limit` seconds the result is the best schedule so far.
+    `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 many small networks
+    get faster schedules, and a few slower ones. After `time_limit` seconds the result is the best schedule so far.
     `progress` tells whether a line on standard error shows the progress; None shows it if standard error is a terminal.
     PlanError names the least limit that is known to work, or says that no schedule was within the limit in time.
     ValueError names an argument that is wrong whatever the iteration is.

@@ -213,7 +213,7 @@ def _add_fused(
     sources: dict[_Value, dict[_Value, None]],
     fused: dict[_Equation, None],
 ) -> None:
-    """Adds an equation, and before it those that make what it reads and that are not stored."""
+    """Adds an equation to `fused`, and before it those that make the values that it reads and that are not stored."""
     stack = [(equation, iter(equation.reads))]
     while stack:
         equation, reads = stack[-1]
@@ -372,12 +372,12 @@ def fit(
     XLA decides itself where values lie and what it fuses. So schedules are compiled, at most six, until what XLA says
     of one is within the limit. PlanError says what the least of them took.
     """
-    program = _Program(fun, args)
     compiled = _compile(fun, args, donate_argnums)
     original = _footprint(compiled)
     most = bytes_of(limit, original)
     if original <= most:
         return Fitted(compiled, fun, original, original, None)
+    program = _Program(fun, args)
     problem = program.graph().problem()
     plan_within = partial(
         fit_graph, problem, using="recompute", keep_persistent=True, alignment=ALIGNMENT, progress=progress

@@ -2,9 +2,9 @@
 
     LD_PRELOAD=libheap.so python jax_steps.py [STEP [LIMIT...]]
 
-`footprint` is what XLA says of the program, and `heap` what a call takes at most beyond its arguments, as the counter of
-the heap saw it, both in bytes; `time` is the least of several calls, in seconds; `unequal` is the largest difference of a
-result, in parts of the largest number of that result.
+`footprint` is what XLA says of the program, and `heap` what a call takes at most beyond its arguments, as the counter
+of the heap saw it, both in bytes; `time` is the least of several calls, in seconds; `unequal` is the largest difference
+of a result, in parts of the largest number of that result.
 """
 
 from __future__ import annotations

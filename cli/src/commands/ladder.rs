@@ -1,10 +1,10 @@
 //! The searches of one `sublet fit`, of which the fastest schedule counts.
 //!
-//! `--effort max` searches a second time, with more work. `--monotone` also tries lower limits, since a schedule for less
-//! memory is one for this limit too: a fit is a heuristic, and may find less overhead at a lower limit. The limits tried
-//! are whole percents of the peak, from the one asked for down. So at a whole percent the result is never worse than at
-//! any whole percent below. The searches end where the lower bound on the overhead reaches the best that was found, for
-//! that bound grows as limits fall.
+//! `--effort max` searches a second time, with more work. `--monotone` also tries lower limits, since a schedule for
+//! less memory is one for this limit too: a fit is a heuristic, and may find less overhead at a lower limit. The limits
+//! tried are whole percents of the peak, from the one asked for down. So at a whole percent the result is never worse
+//! than at any whole percent below. The searches end where the lower bound on the overhead reaches the best that was
+//! found, for that bound grows as limits fall.
 
 use std::ops::ControlFlow;
 
@@ -37,8 +37,8 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
 /// With `--effort max` the second search may do this many times the work of the first.
 const MORE: u64 = 8;
 
-/// The options of each search for a schedule, in the order in which they are tried. `peak` is the max load of the trace,
-/// in bytes: with `monotone` each whole percent of it below the limit of `options` is tried too.
+/// The options of each search for a schedule, in the order in which they are tried. `peak` is the max load of the
+/// trace, in bytes: with `monotone` each whole percent of it below the limit of `options` is tried too.
 pub(super) fn rungs(options: Options, peak: u64, effort: FitEffort, monotone: bool) -> impl Iterator<Item = Options> {
     let percents = (1u8..=100).rev().map(move |percent| Limit::Percent(percent.into()).of(peak));
     let below = percents.filter(move |&limit| monotone && limit < options.limit);

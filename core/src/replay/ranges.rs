@@ -118,8 +118,8 @@ impl<'a> Ranges<'a> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block is placed at `[address, end)`. The age of its range, the iterations for which the range was not
-    /// used, becomes 0, and the highest end of a block in the range is now at least `end`.
+    /// Notes that a block is placed at `[address, end)`. The age of its range, the iterations for which the range was
+    /// not used, becomes 0, and the highest end of a block in the range is now at least `end`.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];

@@ -18,8 +18,8 @@ const LOOKS: u32 = 256;
 /// operators run. Each operator that is looked at takes one walk through all idle times. So with many idle times fewer
 /// operators are looked at, but about [`LEAST_LOOKS`] in any case.
 const MOST_IDLE: u32 = 1_000_000;
-/// About this many operators are looked at even if there are so many idle times of blocks that [`MOST_IDLE`] would allow
-/// fewer.
+/// About this many operators are looked at even if there are so many idle times of blocks that [`MOST_IDLE`] would
+/// allow fewer.
 const LEAST_LOOKS: u32 = 96;
 
 /// Length of the workspace that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.

@@ -408,9 +408,9 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 /// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
 /// more.
 const ALONE: u64 = 4;
-/// A trace of fewer rows than this gets a second search for recomputation without swaps, which may do the work of a trace
-/// of this many rows: a fit of so short a trace takes little time, and the annealing needs many moves whatever the
-/// length.
+/// A trace of fewer rows than this gets a second search for recomputation without swaps, which may do the work of a
+/// trace of this many rows: a fit of so short a trace takes little time, and the annealing needs many moves whatever
+/// the length.
 const SHORT: usize = 5_000;
 /// The second search of a trace of fewer than [`SHORT`] rows may do at most this many times the work of the first.
 const STRETCH: usize = 20;
