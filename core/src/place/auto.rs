@@ -15,6 +15,9 @@
 //!   from address 0 upwards, and compares 64 blocks before it places one. The third, [`improve`], puts the highest
 //!   blocks elsewhere and moves the blocks that are in their way.
 //!
+//! With at most 600 blocks, the exact search of the first round begins without a plan: then its plans differ more from
+//! those of the later rounds. The nodes that all rounds may use are then 3/10 more.
+//!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
@@ -50,6 +53,9 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round, the exact search and the beam search share a budget of [`Options::DEFAULT_NODES`] nodes of the
 /// search tree divided by this number, or of `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
+/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So the budget of nodes is then larger:
+/// by this number of tenths of the default budget.
+const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
 /// blocks alive together have the same number of bytes.
@@ -81,7 +87,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
     let linear = portfolio::workspace(n).max(multistart::workspace(n)).and(trial);
     if n <= search::MOST_BLOCKS {
-        let exact = search::workspace(n).max(large_first::workspace(n));
+        let exact = search::workspace(n).and(trial).max(large_first::workspace(n));
         linear.max(exact).max(beam::workspace(n)).max(tiling::workspace(n)).max(outward::workspace(n))
     } else {
         linear.max(outward::workspace(n)).max(improve::workspace(n))
@@ -121,6 +127,8 @@ pub fn place(
     let (mut work, mut nodes) = (options.work, options.nodes);
     if blocks.len() > search::MOST_BLOCKS {
         nodes = 0;
+    } else if blocks.len() <= FEW_BLOCKS {
+        nodes = nodes.saturating_add(nodes.min(Options::DEFAULT_NODES) / 10 * MORE_TENTHS);
     }
     let few = first_round(blocks.len(), work, nodes);
     let mut round = *options;
@@ -131,7 +139,12 @@ pub fn place(
     let mut told = Told { watch, best, enough: options.constraints.capacity.unwrap_or(0), nodes: 0, stopped: false };
     for number in 0..u64::BITS {
         let all = |default: u64| default.saturating_mul(1 << number.saturating_sub(1));
-        let most = if number == 0 { few } else { (all(Options::DEFAULT_WORK), all(Options::DEFAULT_NODES)) };
+        let most = match number {
+            0 => few,
+            // The first two rounds share the default budget of nodes.
+            1 => (Options::DEFAULT_WORK, Options::DEFAULT_NODES - few.1),
+            _ => (all(Options::DEFAULT_WORK), all(Options::DEFAULT_NODES)),
+        };
         (round.work, round.nodes) = (work.min(most.0), nodes.min(most.1));
         round.seed = options.seed.wrapping_add(number.into());
         round.constraints = without_capacity;
@@ -176,10 +189,8 @@ pub fn place(
         round.constraints = options.constraints;
         if of_search > 0 && !told.done() {
             let share = Options { nodes: of_search, ..round };
-            let best = Some(told.best);
-            let found = search::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
-            told.keep(found);
-            told.nodes += found.nodes;
+            let anew = number == 0 && blocks.len() <= FEW_BLOCKS;
+            search_exactly(blocks, &share, anew, scratch.reborrow(), offsets, &mut told)?;
         }
         if of_beam > 0 && !told.done() {
             let best = told.best;
@@ -258,6 +269,32 @@ fn largest_first(
             break;
         }
     }
+    Ok(())
+}
+
+/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far; if `anew`, it begins without
+/// a plan, tries other capacities first, and so finds other plans.
+fn search_exactly(
+    blocks: &[Block],
+    round: &Options,
+    anew: bool,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let best = told.best;
+    let mut tell = |now: &Summary| told.tell(now);
+    let found = if anew {
+        let trial = scratch.words(blocks.len()).into_slice();
+        let found = search::improve(blocks, round, None, scratch, trial, &mut tell)?;
+        told.keep_plan(found, trial, offsets);
+        found
+    } else {
+        let found = search::improve(blocks, round, Some(best), scratch, offsets, &mut tell)?;
+        told.keep(found);
+        found
+    };
+    told.nodes += found.nodes;
     Ok(())
 }
 

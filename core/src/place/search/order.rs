@@ -24,9 +24,7 @@ pub(super) fn rank(
     let length = |b| u64::from(state.high[b] - state.low[b]);
     let mut random = noise;
     let plain = random.is_none();
-    let mut blur = |x: u64| {
-        x * random.as_mut().map_or(1000, |(random, most)| 1000 - *most + u64::from(random.next_u32()) % (2 * *most + 1))
-    };
+    let mut blur = |x: u64| x * random.as_mut().map_or(1000, |(random, most)| thousandths(*random, *most));
     sort::identity(order, n);
     for b in 0..n {
         key[b] = !(blur(state.size[b] >> shift) * length(b));
@@ -39,6 +37,40 @@ pub(super) fn rank(
     if plain {
         sort::by_key(order, n, aside, |b| !state.load[b]);
     }
+    invert(order, n, aside);
+}
+
+/// The offsets of the plan that a run begins near are changed at random by up to this many thousandths.
+const NEAR: u64 = 200;
+
+/// Writes to `state.rank` the place of each block in the order in which the search tries blocks, where it begins near a
+/// plan: the block that lies lowest there comes first. `offset` is the offset of each block in the plan; its entries
+/// are changed at random by up to a fifth.
+pub(super) fn follow(
+    state: &mut State<'_>,
+    offset: &mut Table<'_, u64>,
+    aside: &mut Table<'_, u32>,
+    random: &mut impl Rng,
+) {
+    let n = state.n;
+    let highest = (0..n).map(|b| offset[b]).max().unwrap_or(0);
+    // Offsets are cut to 48 bits. Times at most 1200, they stay below 2^59.
+    let shift = (u64::BITS - highest.leading_zeros()).saturating_sub(48);
+    for b in 0..n {
+        offset[b] = (offset[b] >> shift) * thousandths(random, NEAR);
+    }
+    sort::identity(&mut state.rank, n);
+    sort::by_key(&mut state.rank, n, aside, |b| offset[b]);
+    invert(&mut state.rank, n, aside);
+}
+
+/// A random number between 1000 - `most` and 1000 + `most`.
+fn thousandths(random: &mut impl Rng, most: u64) -> u64 {
+    1000 - most + u64::from(random.next_u32()) % (2 * most + 1)
+}
+
+/// Turns an order of blocks into the place of each block in it.
+fn invert(order: &mut Table<'_, u32>, n: u32, aside: &mut Table<'_, u32>) {
     for i in 0..n {
         aside[order[i]] = i;
     }

@@ -30,6 +30,9 @@ pub enum Technique {
     /// these are blocks that begin or end with the range, as they leave no notch there. They are preferred more if
     /// their own top is as high as the top of the placed blocks beside the range.
     Level,
+    /// In a long search, every second run begins near the best plan so far: it tries blocks in the order of their
+    /// offsets there, changed a little at random.
+    Guidance,
     /// States of the search that were shown to have no placement are kept, and fail at once when they come again.
     Nogoods,
     /// The blocks of windows of time are placed alone: if those of one window do not fit within the lower bound, the
@@ -39,7 +42,7 @@ pub enum Technique {
 
 impl Technique {
     /// Every technique.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Twins,
         Self::Components,
         Self::Climbs,
@@ -47,6 +50,7 @@ impl Technique {
         Self::Failures,
         Self::Restarts,
         Self::Level,
+        Self::Guidance,
         Self::Nogoods,
         Self::Windows,
     ];
@@ -62,6 +66,7 @@ impl Technique {
             Self::Failures => "failures",
             Self::Restarts => "restarts",
             Self::Level => "level",
+            Self::Guidance => "guidance",
             Self::Nogoods => "nogoods",
             Self::Windows => "windows",
         }

@@ -260,3 +260,19 @@ fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
     let found = solve(&blocks, 1, 60_000);
     assert_eq!((found.peak, found.lower_bound), (69, 69));
 }
+
+/// Without the blocks whose size is a multiple of 9, some bytes of the rectangle are unused.
+#[test]
+fn a_long_search_gets_nearer_to_the_bound_if_it_begins_near_the_best_plan() {
+    let above_the_bound = |techniques| {
+        let of = |(n, steps, capacity, seed)| {
+            let blocks = tight(n, steps, capacity, seed).into_iter().filter(|b| b.size % 9 != 0).collect::<Vec<_>>();
+            let options = Options { nodes: 300_000, techniques, ..Options::default() };
+            let found = search(&blocks, &options, None, &mut vec![0; blocks.len()]);
+            found.peak - found.lower_bound
+        };
+        (1..=6).flat_map(|seed| [(120, 40, 4000, seed), (240, 100, 1000, seed)]).map(of).sum::<u64>()
+    };
+    let [guided, unguided] = [Techniques::ALL, Techniques::ALL.without(Technique::Guidance)].map(above_the_bound);
+    assert!(guided < unguided, "{guided} bytes, {unguided} without");
+}
