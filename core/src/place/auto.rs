@@ -53,7 +53,7 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round, the exact search and the beam search share a budget of [`Options::DEFAULT_NODES`] nodes of the
 /// search tree divided by this number, or of `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So the budget of nodes is then larger:
+/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So the budget of nodes is then larger
 /// by this number of tenths of the default budget.
 const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
@@ -124,12 +124,7 @@ pub fn place(
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let (mut work, mut nodes) = (options.work, options.nodes);
-    if blocks.len() > search::MOST_BLOCKS {
-        nodes = 0;
-    } else if blocks.len() <= FEW_BLOCKS {
-        nodes = nodes.saturating_add(nodes.min(Options::DEFAULT_NODES) / 10 * MORE_TENTHS);
-    }
+    let (mut work, mut nodes) = (options.work, nodes_of(blocks.len(), options));
     let few = first_round(blocks.len(), work, nodes);
     let mut round = *options;
     // The heuristics also keep plans above the capacity: the search may begin with one.
@@ -272,8 +267,8 @@ fn largest_first(
     Ok(())
 }
 
-/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far; if `anew`, it begins without
-/// a plan, tries other capacities first, and so finds other plans.
+/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far; if `anew`, it begins
+/// without a plan, tries other capacities first, and so finds other plans.
 fn search_exactly(
     blocks: &[Block],
     round: &Options,
@@ -373,6 +368,18 @@ fn start_again(
     let found = multistart::build(blocks, round, series, scratch, trial, &mut |now| told.tell(now))?;
     told.keep_plan(found, trial, offsets);
     Ok(())
+}
+
+/// Returns how many nodes of the search tree all rounds together may look at.
+fn nodes_of(blocks: usize, options: &Options) -> u64 {
+    let more = options.nodes.min(Options::DEFAULT_NODES) / 10 * MORE_TENTHS;
+    if blocks > search::MOST_BLOCKS {
+        0
+    } else if blocks <= FEW_BLOCKS {
+        options.nodes.saturating_add(more)
+    } else {
+        options.nodes
+    }
 }
 
 /// Returns the budgets of the first round: how many blocks the heuristics may place, and how many nodes of the search

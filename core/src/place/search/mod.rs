@@ -42,8 +42,8 @@
 //!    the blocks that could lie at the floor, b is the one that lies lowest in that plan. The offsets are changed at
 //!    random by up to a fifth. Beck 2007 guides searches for schedules so (`order::follow`, `guidance`). This is not
 //!    done where all sections have the same load: there it finds fewer plans.
-//! 10. States that were searched to the end without a placement are kept, and fail at once where other decisions lead to
-//!    them again (`Nogoods`, `nogoods`).
+//! 10. States that were searched to the end without a placement are kept, and fail at once where other decisions lead
+//!     to them again (`Nogoods`, `nogoods`).
 //! 11. Where a try at a capacity ends without an answer, a part of the nodes goes to windows of time, whose blocks are
 //!     searched alone. If these do not fit within the lower bound, it is raised (`Windows::lift`, `windows`).
 //!
