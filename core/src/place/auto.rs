@@ -15,8 +15,9 @@
 //!   from address 0 upwards, and compares 64 blocks before it places one. The third, [`improve`], puts the highest
 //!   blocks elsewhere and moves the blocks that are in their way.
 //!
-//! With at most 600 blocks, the exact search of the first round begins without a plan: then its plans differ more from
-//! those of the later rounds. The nodes that all rounds may use are then 3/10 more.
+//! With at most 600 blocks and at least the default budget of nodes, the exact search of the first round begins without
+//! a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
+//! 3/10 of the default budget.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
@@ -53,8 +54,8 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round, the exact search and the beam search share a budget of [`Options::DEFAULT_NODES`] nodes of the
 /// search tree divided by this number, or of `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So the budget of nodes is then larger
-/// by this number of tenths of the default budget.
+/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So a budget of at least the default is
+/// then larger, by this number of tenths of the default.
 const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
@@ -184,7 +185,7 @@ pub fn place(
         round.constraints = options.constraints;
         if of_search > 0 && !told.done() {
             let share = Options { nodes: of_search, ..round };
-            let anew = number == 0 && blocks.len() <= FEW_BLOCKS;
+            let anew = number == 0 && is_searched_more(blocks.len(), options);
             search_exactly(blocks, &share, anew, scratch.reborrow(), offsets, &mut told)?;
         }
         if of_beam > 0 && !told.done() {
@@ -370,13 +371,17 @@ fn start_again(
     Ok(())
 }
 
+/// Whether there are at most [`FEW_BLOCKS`] blocks, and at least the default budget of nodes to search them.
+const fn is_searched_more(blocks: usize, options: &Options) -> bool {
+    blocks <= FEW_BLOCKS && options.nodes >= Options::DEFAULT_NODES
+}
+
 /// Returns how many nodes of the search tree all rounds together may look at.
-fn nodes_of(blocks: usize, options: &Options) -> u64 {
-    let more = options.nodes.min(Options::DEFAULT_NODES) / 10 * MORE_TENTHS;
+const fn nodes_of(blocks: usize, options: &Options) -> u64 {
     if blocks > search::MOST_BLOCKS {
         0
-    } else if blocks <= FEW_BLOCKS {
-        options.nodes.saturating_add(more)
+    } else if is_searched_more(blocks, options) {
+        options.nodes.saturating_add(Options::DEFAULT_NODES / 10 * MORE_TENTHS)
     } else {
         options.nodes
     }
