@@ -362,14 +362,14 @@ impl<'a> Search<'a> {
                 && run.is_multiple_of(GUIDED);
             let level = self.has(Technique::Level) && !guided && capacity > self.lower && run % UNLEVELLED != 0;
             self.tree.fit = if level { 3 * self.state.n / 10 } else { 0 };
-            let noise = if level { 50 } else { 100 };
-            let noise = (run > 0).then_some((&mut self.random, noise));
             if guided {
                 for b in 0..self.state.n {
                     self.key[b] = at(offsets, self.order[b]) / self.unit;
                 }
                 order::follow(&mut self.state, &mut self.key, &mut self.aside, &mut self.random);
             } else {
+                let noise = if level { 50 } else { 100 };
+                let noise = (run > 0).then_some((&mut self.random, noise));
                 order::rank(&mut self.state, &mut self.key, &mut self.aside, noise);
             }
             let length = match run {
