@@ -4,6 +4,10 @@
 //! from 0. Threads take lanes in turn. The plan with the lowest peak counts, and of equal peaks the one of the lowest
 //! lane; a lane whose plan is proved optimal ends all lanes above it. So the answer does not depend on the number of
 //! threads, as long as nobody interrupts.
+//!
+//! The default solver takes turns between methods, and none of them runs for long. Some instances of a few hundred
+//! blocks are only solved by one long search. With so few, three lanes of four do nothing but search. One of these
+//! three does so without [`Technique::Guidance`], which helps on some instances and harms on others.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::ProgressBar;
-use sublet_core::place::search::Techniques;
+use sublet_core::place::auto::FEW_BLOCKS;
+use sublet_core::place::search::{Technique, Techniques};
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
 
@@ -25,6 +30,9 @@ const MOST_LANES: usize = 16;
 const MOST_WORK: u64 = 8;
 /// With `--effort max` the searches of a lane may look at this many times the default number of nodes.
 const MOST_NODES: u64 = 32;
+/// A lane that does nothing but search may look at this many times the nodes of a lane of the default solver, half of
+/// whose nodes go to the exact search.
+const NODES_OF_SEARCH: u64 = 2;
 
 /// A placement and what is known of it.
 #[derive(Clone, Debug)]
@@ -133,6 +141,19 @@ pub(crate) fn options(args: &SolveArgs, constraints: Constraints) -> Options {
 }
 
 impl Race<'_> {
+    /// What a lane runs: a solver, and its options. Each lane has another seed.
+    fn lane(&self, lane: usize) -> (Solver, Options) {
+        let options = Options { seed: self.options.seed + lane as u64, ..self.options };
+        let long = Options { nodes: NODES_OF_SEARCH * options.nodes, ..options };
+        let unguided = Options { techniques: long.techniques.without(Technique::Guidance), ..long };
+        match lane % 4 {
+            _ if self.solver != Solver::Auto || self.blocks.len() > FEW_BLOCKS => (self.solver, options),
+            0 => (Solver::Auto, options),
+            1 | 2 => (Solver::Search, long),
+            _ => (Solver::Search, unguided),
+        }
+    }
+
     /// Takes lanes until there are none.
     fn run(&self, bar: &ProgressBar) -> Result<(), Error> {
         let n = self.blocks.len();
@@ -145,7 +166,7 @@ impl Race<'_> {
             {
                 return Ok(());
             }
-            let options = Options { seed: self.options.seed + lane as u64, ..self.options };
+            let (solver, options) = self.lane(lane);
             let mut watch = |now: &Summary| {
                 if now.peak < u64::MAX {
                     bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
@@ -156,7 +177,7 @@ impl Race<'_> {
                     ControlFlow::Continue(())
                 }
             };
-            match place::place_watched(self.solver, self.blocks, &options, scratch.lend(), &mut offsets, &mut watch) {
+            match place::place_watched(solver, self.blocks, &options, scratch.lend(), &mut offsets, &mut watch) {
                 Ok(summary) => self.keep(lane, summary, &offsets),
                 // Another seed may still fit.
                 Err(Error::OverCapacity { peak, lower_bound, capacity }) => {
@@ -189,4 +210,37 @@ impl Race<'_> {
 /// Locks a mutex, even if a thread panicked while it held the lock: the content is consistent after every statement.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The solvers of the first five lanes, for a number of blocks.
+    fn solvers(solver: Solver, blocks: usize) -> [(Solver, bool); 5] {
+        let race = Race {
+            blocks: &vec![Block::new(0, 1, 1); blocks],
+            solver,
+            options: Options::default(),
+            until: Until::after(None),
+            lanes: MOST_LANES,
+            next: AtomicUsize::new(0),
+            settled: AtomicUsize::new(usize::MAX),
+            best: Mutex::new(Best { lane: usize::MAX, solved: None, lower_bound: 0, missed: None }),
+        };
+        [0, 1, 2, 3, 4].map(|lane| {
+            let (solver, options) = race.lane(lane);
+            assert_eq!(options.seed, race.options.seed + lane as u64);
+            (solver, options.techniques.has(Technique::Guidance))
+        })
+    }
+
+    #[test]
+    fn with_few_blocks_three_lanes_of_four_do_nothing_but_search() {
+        let (auto, search) = ((Solver::Auto, true), (Solver::Search, true));
+        let unguided = (Solver::Search, false);
+        assert_eq!(solvers(Solver::Auto, FEW_BLOCKS), [auto, search, search, unguided, auto]);
+        assert_eq!(solvers(Solver::Auto, FEW_BLOCKS + 1), [auto; 5]);
+        assert_eq!(solvers(Solver::Beam, 10), [(Solver::Beam, true); 5]);
+    }
 }

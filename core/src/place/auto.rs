@@ -1,10 +1,10 @@
 //! The default method of placement. Heuristics come first. Where their peak is above the lower bound, other methods
 //! follow as long as the budgets last.
 //!
-//! The heuristics of the portfolio reach the lower bound on most networks. First one plan is built from address 0
-//! upwards. Then come colouring forward and backward in time, and the portfolio. Colouring is quick, and best where
-//! large blocks come and go in a full memory. If the lower bound is not reached then, the number of blocks decides
-//! what follows:
+//! The heuristics of the [`portfolio`] reach the lower bound on most networks. First one plan is built from address 0
+//! upwards. Then comes [`coloring`](super::coloring), forward and backward in time: it places the largest blocks first.
+//! It is quick, and best where large blocks come and go in a full memory. Then comes the portfolio. If the lower bound
+//! is not reached then, the number of blocks decides what follows:
 //!
 //! - Up to [`search::MOST_BLOCKS`] blocks: exact search and beam search. The exact search starts from the best plan so
 //!   far, and may prove that no plan is better. With more than 600 blocks, two more methods come in later rounds.
@@ -15,25 +15,26 @@
 //!   from address 0 upwards, and compares 64 blocks before it places one. The third, [`improve`], puts the highest
 //!   blocks elsewhere and moves the blocks that are in their way.
 //!
+//! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
+//! first. A *round* is one turn of each. The first round is short. The second has the default budgets, less the nodes
+//! of the first. The third has twice the default budgets, and each later round twice those of the round before. Each
+//! round has another seed. The rounds end when the budgets are used up. The exact search and the beam search share a
+//! budget, counted in nodes of the search tree: each gets half.
+//!
 //! With at most 600 blocks and at least the default budget of nodes, the exact search of the first round begins without
 //! a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
 //! 3/10 of the default budget.
-//!
-//! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
-//! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
-//! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
-//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
 //! If all maximal cliques of blocks alive together have the same number of bytes, the first round looks for plans
 //! without unused bytes (`tiling`) before the exact search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: no further method starts once there is one.
 //!
-//! The peak is never above that of the heuristics in the first round. With more than 600 blocks, the second round runs
-//! the portfolio again, with the seed of the first round and a larger budget. So if `options.work` is at most the
-//! default, the peak is not above that of the portfolio alone with the same options. With at most 600 blocks, or with
-//! more work, it may be above, because later rounds have other seeds. Cost: the sum of the costs of the methods that
-//! run.
+//! The peak of the result is never above that of the heuristics in the first round. With more than 600 blocks, the
+//! second round runs the portfolio again, with the seed of the first round and a larger budget. So if `options.work` is
+//! at most the default, the peak is not above that of the portfolio alone with the same options. With at most 600
+//! blocks, or with more work, the peak may be above it, because later rounds have other seeds. Cost: the sum of the
+//! costs of the methods that run.
 
 use core::ops::ControlFlow;
 
@@ -51,11 +52,11 @@ const FEW_STARTS: u64 = 48;
 /// The least budget of the heuristics in the first round, in blocks placed. If the exact search does not run, the
 /// heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// In the first round, the exact search and the beam search share a budget of [`Options::DEFAULT_NODES`] nodes of the
-/// search tree divided by this number, or of `options.nodes` if that is less.
+/// In the first round, the exact search and the beam search share a budget of nodes of the search tree:
+/// [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So a budget of at least the default is
-/// then larger, by this number of tenths of the default.
+/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So if `options.nodes` is at least the
+/// default, the budget of nodes is raised by this number of tenths of the default.
 const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
@@ -66,7 +67,7 @@ const PART_OF_TILING: u64 = 4;
 const PART_OF_LARGE_FIRST: u64 = 8;
 /// With at most this many blocks, neither [`outward`] nor [`large_first`] runs, and the portfolio runs only in the
 /// first round.
-const FEW_BLOCKS: usize = 600;
+pub const FEW_BLOCKS: usize = 600;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const MANY_BLOCKS: usize = 10_000;
@@ -207,8 +208,9 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Runs the heuristics of the portfolio, which get the work of `round`. Two others come before them: one plan from
-/// address 0 upwards, which is optimal for most networks, and colouring in both directions of time.
+/// Builds one plan from address 0 upwards, which is optimal for most networks. Then runs [`largest_first`], and the
+/// heuristics of the portfolio with the work of `round`. The best of all these plans goes to `offsets` if its peak is
+/// below the best so far.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -268,8 +270,9 @@ fn largest_first(
     Ok(())
 }
 
-/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far; if `anew`, it begins
-/// without a plan, tries other capacities first, and so finds other plans.
+/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far, which is in `offsets`. If
+/// `anew`, it begins without a plan, tries other capacities first, and so finds other plans. A plan with a lower peak
+/// than the best so far goes to `offsets`.
 fn search_exactly(
     blocks: &[Block],
     round: &Options,
@@ -294,9 +297,9 @@ fn search_exactly(
     Ok(())
 }
 
-/// Searches for offsets of the large blocks alone ([`large_first`]). Gets a part of the nodes of `round` if the best
-/// plan so far was found by an exact or a beam search over all blocks, else all of them. Returns how many nodes it got,
-/// even if it has not used all; 0 if there was nothing to search.
+/// Searches for offsets of the large blocks alone ([`large_first`]). The search may use a part of the nodes of `round`
+/// if the best plan so far was found by an exact or a beam search over all blocks, else all of them. Returns how many
+/// nodes it was allowed, even if it has used fewer; 0 if there was nothing to search.
 fn search_large(
     blocks: &[Block],
     round: &Options,
