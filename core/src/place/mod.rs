@@ -86,7 +86,7 @@ pub struct Summary {
     pub peak: u64,
     /// A lower bound on the peak of all plans, in bytes; a plan with this peak is optimal.
     pub lower_bound: u64,
-    /// The method that made the plan. Where several methods ran, as in a portfolio, the one whose plan is kept.
+    /// The method that made the plan. Where several methods ran, the one whose plan is kept.
     pub solver: Solver,
     /// How many nodes of its search tree the exact search has looked at. Beam searches, and the search of `auto` for
     /// plans without unused bytes (`tiling`), count too: each adds as many nodes as the exact search would look at in
@@ -362,8 +362,9 @@ pub fn place_watched(
     solver.run(blocks, options, scratch, offsets, watch)
 }
 
-/// The first step of every method of placement: checks the arguments. Returns a lower bound on the peak, in bytes: the
-/// max load, or the highest end of a pinned block if that is higher.
+/// What every method of placement does first: checks the arguments. Returns a lower bound on the peak, in bytes: the
+/// max load, or the highest end of a pinned block if that is higher. The errors are those of [`place`], except
+/// [`Error::OverCapacity`].
 fn prepare(
     blocks: &[Block],
     options: &Options,
@@ -407,11 +408,11 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
 }
 
 /// A method of placement that lowers the peak of a plan. The plan is in the slice of offsets, and its summary is the
-/// third argument. The result is never worse than the plan given.
+/// third argument. Returns the summary of the plan that is then in the slice; its peak is never higher.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
 /// Builds one plan from address 0 upwards, and lowers its peak by the method `improve`. `needed` is the length of a
-/// workspace that is enough for both.
+/// workspace that is enough for `improve` and for [`multistart`], which builds the first plan.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,
@@ -423,11 +424,18 @@ fn improve_one(
 ) -> Result<Summary, Error> {
     prepare(blocks, options, needed, &mut scratch, offsets)?;
     let once = Options { work: 0, ..*options };
-    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, watch)?;
-    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+    let mut stopped = false;
+    let built =
+        multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, &mut |now| {
+            let flow = watch(now);
+            stopped |= flow.is_break();
+            flow
+        })?;
+    let improved = if stopped { built } else { improve(blocks, options, built, scratch, offsets, watch)? };
+    finish(improved, options)
 }
 
-/// The last step of every method of placement: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
+/// What every method of placement does last: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
 /// capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
@@ -437,7 +445,7 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
-/// Copies the slice `from` to the slice `to`. If one is longer, its elements past the length of the other are left out.
+/// Copies the slice `from` to the slice `to`, element by element, up to the end of the shorter one.
 fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }

@@ -1,11 +1,11 @@
 //! Runs one heuristic after the other until the peak is the lower bound, and keeps the best plan.
 //!
-//! The heuristics, in this order: many plans built with the skyline (`multistart`), which is best on almost everything
-//! and costs least; best fit as published; colouring; the greedy orders. Work is counted in blocks placed; `multistart`
-//! gets `options.work`. The cost of some heuristics grows with the number of pairs of blocks that are alive together.
-//! Of these, only so many run that the sum of their costs is within another `options.work`, so that instances of
-//! 100,000 blocks stay quick. The plan is never worse than that of the best heuristic that ran; of equal peaks the
-//! first plan is kept.
+//! The heuristics, in this order: [`multistart`](super::multistart), which builds many plans from address 0 upwards, is
+//! best on almost everything and costs least; [`best_fit`](super::best_fit); [`coloring`](super::coloring); the orders
+//! of [`greedy`](super::greedy). Work is counted in blocks placed; `multistart` gets `options.work`. The cost of some
+//! heuristics grows with the number of pairs of blocks that are alive together. Of these, only so many run that the sum
+//! of their costs is within a second budget of `options.work`, so that instances of 100,000 blocks stay quick. The plan
+//! is never worse than that of the best heuristic that ran; of equal peaks the first plan is kept.
 //!
 //! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of pairs of
 //! blocks alive together, take O(|E| log n).
@@ -30,7 +30,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     most.and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// Places the blocks by each heuristic of the portfolio in turn and keeps the best plan; `watch` is called after each.
+/// Places the blocks by each heuristic of the portfolio in turn and keeps the best plan. Ends early when the peak is
+/// the lower bound, or when `watch` returns a break. `watch` is called after each heuristic, and after each plan of
+/// `multistart`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -74,12 +76,17 @@ pub fn place(
             let Some(rest) = left.checked_sub(each) else { continue };
             left = rest;
         }
-        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, watch)?;
+        let mut stopped = false;
+        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, &mut |now| {
+            let flow = watch(now);
+            stopped |= flow.is_break();
+            flow
+        })?;
         if summary.peak < best.peak {
             best = summary;
             copy(trial, offsets);
         }
-        if watch(&best).is_break() {
+        if stopped || watch(&best).is_break() {
             break;
         }
     }
@@ -116,5 +123,23 @@ mod tests {
         let none = told(each - 1);
         assert_eq!(told(each), none + 1);
         assert_eq!(told(each + 1), none + 1);
+    }
+
+    #[test]
+    fn one_break_ends_all_methods() {
+        let blocks = cut(200, 100, 10_000, 1);
+        for solver in [Solver::Portfolio, Solver::Improve, Solver::Outward, Solver::Auto] {
+            let len = workspace_of(solver, blocks.len());
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            let mut told = 0;
+            let mut watch = |_: &Summary| {
+                told += 1;
+                if told == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let mut offsets = vec![0; blocks.len()];
+            let scratch = Workspace::new(&mut words, &mut indices);
+            place_watched(solver, &blocks, &Options::default(), scratch, &mut offsets, &mut watch).unwrap();
+            assert_eq!(told, 1, "{solver:?}");
+        }
     }
 }

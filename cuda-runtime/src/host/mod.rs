@@ -403,8 +403,10 @@ impl Backend for HostBackend {
         };
         if shared.in_threads() {
             let serving = shared.clone();
-            let spawned = thread::Builder::new().spawn(move || serving.serve(lane));
-            spawned.map_err(|_| Error::OutOfMemory { memory: Memory::Pinned, bytes: 0 })?;
+            if thread::Builder::new().spawn(move || serving.serve(lane)).is_err() {
+                lock(&shared.state).lanes[lane].closed = true;
+                return Err(Error::Driver { call: "starting a thread for a stream", code: 2 });
+            }
         }
         lock(&shared.ledger).used.streams += 1;
         Ok(Stream { shared, lane })
@@ -502,13 +504,13 @@ impl Backend for HostBackend {
 
 impl Pinned {
     fn range(&self, at: u64, bytes: u64) -> Result<Range> {
-        let address = self.memory.address() + at;
+        let address = self.memory.address().saturating_add(at);
         Range::new(&self.memory, at, bytes).ok_or(Error::OutOfRange { address, bytes })
     }
 }
 
 impl Drop for Stream {
-    /// Closes the stream. The work that it was given is still done, later.
+    /// Closes the stream. The work that it was given before is still done.
     fn drop(&mut self) {
         lock(&self.shared.state).lanes[self.lane].closed = true;
         self.shared.changed.notify_all();

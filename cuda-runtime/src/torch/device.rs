@@ -1,7 +1,8 @@
 //! The memory of one device, which PyTorch's requests are served from.
 //!
-//! The allocator plans in a range of numbers that stand for bytes, without any memory behind them. The *number* of a
-//! block is where the allocator has put it in that range; its *address* is where it lies on the device.
+//! The allocator, [`Allocator`], plans in a range of numbers that stand for bytes, without any memory behind them. The
+//! *number* of a block is where the allocator has put the block in that range; its *address* is where the block lies on
+//! the device. A stream is *captured* while its work becomes part of a CUDA graph instead of being done.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -39,8 +40,7 @@ struct Backing {
 }
 
 impl Backing {
-    /// The number by which the allocator knows the byte at this address; `None` if the address is not in this
-    /// allocation. (The allocator plans in numbers instead of addresses.)
+    /// The number of the byte at this address; `None` if the address is not in this allocation of the driver's.
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
@@ -81,7 +81,7 @@ impl Refused {
 
 /// A block that lies outside the arena, in memory that the driver allocated for it alone.
 struct Apart {
-    /// The number by which the allocator knows the block, so that it is freed there too; `None` if the allocator does
+    /// The number by which the allocator knows the block, to free it in the allocator too; `None` if the allocator does
     /// not know the block.
     number: Option<u64>,
     bytes: u64,
@@ -130,7 +130,7 @@ pub struct Statistics {
     pub arena: u64,
     /// How many bytes of the device's memory the allocator holds now, whether live blocks lie in them or not.
     pub reserved: u64,
-    /// The most bytes of the device's memory that the allocator has held at once so far, live blocks in them or not.
+    /// The most bytes of the device's memory that the allocator has held so far, used or not; see [`Driver::reserved`].
     pub reserved_peak: u64,
 }
 
@@ -170,8 +170,7 @@ pub struct Device<D> {
 }
 
 impl<D: Driver> Device<D> {
-    /// Makes the allocator for a device, on which it has allocated nothing yet. It calls the device's driver through
-    /// `driver`.
+    /// Makes the allocator for a device, with nothing allocated yet. `driver` makes the calls of the device's driver.
     ///
     /// # Errors
     /// None is known to occur: the allocator is given all the memory that it needs.
@@ -182,7 +181,7 @@ impl<D: Driver> Device<D> {
     /// As [`new`](Self::new), with room for as much as the caller says. `events` is the most mallocs and frees, counted
     /// together, that an iteration may have: no plan is made of a longer one. `live` is the most blocks outside the
     /// plan that may be live at once. With more, the plan may be given up, and there may be no room to note a request:
-    /// the driver serves it all the same, but plans are made without it.
+    /// the driver serves the request, but no plan has a place for it.
     ///
     /// # Errors
     /// [`Error::Plan`] if `events` or `live` is 2²⁸ or more.
@@ -251,7 +250,8 @@ impl<D: Driver> Device<D> {
         self.malloc_apart(bytes, stream, number)
     }
 
-    /// Frees what [`malloc`](Self::malloc) returned; 0 does nothing.
+    /// Frees the block at `address`, which [`malloc`](Self::malloc) returned, in this stream; the address 0 does
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`. Errors of the driver: even then the block is no
@@ -278,7 +278,7 @@ impl<D: Driver> Device<D> {
     }
 
     /// Notes that work in this stream uses the block too (`Tensor.record_stream`): its memory is reused only after that
-    /// work.
+    /// work. The address 0 does nothing.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`.
@@ -299,8 +299,7 @@ impl<D: Driver> Device<D> {
     }
 
     /// From here on, until [`end_pool`](Self::end_pool), memory that captured streams allocate belongs to `pool`, which
-    /// is memory for CUDA graphs. A stream is captured while its work becomes part of a graph instead of being done.
-    /// Other streams are served as before.
+    /// is memory for CUDA graphs. Other streams are served as before.
     pub fn begin_pool(&mut self, pool: PoolId) {
         self.graphs.begin(pool);
     }
@@ -325,7 +324,8 @@ impl<D: Driver> Device<D> {
         self.free_surplus()
     }
 
-    /// Frees the memory that nothing uses (`torch.cuda.empty_cache`). While a graph is captured it does nothing.
+    /// Gives the memory that nothing uses back to the device (`torch.cuda.empty_cache`). Does nothing while a stream is
+    /// captured, or a pool is open ([`begin_pool`](Self::begin_pool)).
     ///
     /// # Errors
     /// The error of the driver.
@@ -387,10 +387,11 @@ impl<D: Driver> Device<D> {
     }
 
     /// The driver's allocation that backs the arena of the plan in use; it is made now if there is none. `None` if the
-    /// driver refuses it, or has refused it and is not to be asked again yet.
+    /// driver refuses it, or is not to be asked yet: it has refused before, or too many blocks are live outside the
+    /// arena.
     ///
     /// A plan may begin in the middle of an iteration, when many blocks of this iteration are live outside the arena.
-    /// Then the arena is allocated later in the iteration, so that the arena and those blocks together take no more
+    /// Then the arena is allocated later in the iteration, so that the arena and those blocks together take hardly more
     /// than an iteration without a plan.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
@@ -480,10 +481,10 @@ impl<D: Driver> Device<D> {
         Ok(address)
     }
 
-    /// Whether the block at this address is live, and its memory does not belong to a CUDA graph.
+    /// Whether a live block begins at this address, in memory that does not belong to a CUDA graph.
     fn is_live(&self, address: u64) -> bool {
-        let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
-        (self.apart.blocks.contains_key(&address) || backed())
+        let mut numbers = self.backing.iter().chain(&self.retired).filter_map(|b| b.number(address));
+        (self.apart.blocks.contains_key(&address) || numbers.any(|number| self.allocator.size_at(number).is_some()))
             && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 

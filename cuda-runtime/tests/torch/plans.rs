@@ -135,16 +135,20 @@ fn what_other_streams_use_is_given_out_after_them() {
         }
     }
     assert_eq!(program.device.driver().followed, []);
+    let unknown = |address| Err(Error::OutOfRange { address, bytes: 0 });
+    let inside = planned.unwrap() + 512;
+    assert_eq!(program.device.record_stream(inside, OTHER), unknown(inside));
     program.free(planned);
     assert_eq!(program.device.driver().followed, [(0, 8), (0, OTHER)]);
+    let freed = planned.unwrap();
+    assert_eq!(program.device.record_stream(freed, OTHER), unknown(freed));
     program.free_in(apart, OTHER);
     assert_eq!(program.device.driver().followed[2..], [(OTHER, 8), (OTHER, 9)]);
     // They are forgotten with the block.
     let again = program.malloc_in(5 * MIB, OTHER);
     program.free_in(again, OTHER);
     assert_eq!(program.device.driver().followed.len(), 4);
-    let unknown = Err(Error::OutOfRange { address: 0x1000, bytes: 0 });
-    assert_eq!(program.device.record_stream(0x1000, OTHER), unknown);
+    assert_eq!(program.device.record_stream(0x1000, OTHER), unknown(0x1000));
     assert_eq!(program.device.record_stream(0, OTHER), Ok(()));
 }
 

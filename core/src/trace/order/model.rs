@@ -1,16 +1,17 @@
-//! Operators with the tensors that they touch ([`Model`]), and a set of operators that have run ([`Walk`]), which a
-//! search extends.
+//! Operators with the tensors that they touch, which means to read or to write ([`Model`]), and a set of operators that
+//! have run ([`Walk`]), which a search for an order extends.
 //!
-//! Why it is safe to run an operator v next that is ready, needs no more than the max load so far, and does not raise
-//! the load: take any order of the operators that are left, and move v to its front. The more operators have run before
-//! v, the fewer tensors v is the first to touch, and the more tensors v is the last to touch. So if v does not raise
-//! the load now, it would not raise the load later either. The move therefore raises the load at none of the operators
-//! before which v now runs, and none of them needs more memory than before.
+//! Why it is safe to run an operator v next that is ready, needs no more bytes than the max load so far, and does not
+//! raise the load (the bytes that are alive): take any order of the operators that are left, and move v to its front.
+//! The more operators have run before v, the fewer tensors v is the first to touch, and the more tensors v is the last
+//! to touch. So if v does not raise the load now, it would not raise the load at a later place either. The move
+//! therefore raises the load at none of the operators before which v now runs, and none of them needs more memory than
+//! before.
 //!
-//! Why it is safe to put off a source, an operator that reads nothing, for example one that unpacks weights: take any
-//! order, and move the source to right before the first operator that reads its tensor. While that operator runs, the
-//! tensor is alive anyway. While the operators run that the source has moved past, the tensor is no longer alive. So a
-//! search leaves the sources out: the tensor of a source comes alive with its first reader.
+//! Why it is safe to put off a source, an operator that reads nothing and makes one tensor, for example one that
+//! unpacks weights: take any order, and move the source to right before the first operator that reads its tensor. While
+//! that operator runs, the tensor is alive anyway. While the operators run that the source has moved past, the tensor
+//! is no longer alive. So a search leaves the sources out: the tensor of a source comes alive with its first reader.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -103,8 +104,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Adds the next tensor to the model. `given` says whether it is alive from the start, and `kept` whether it is
-    /// alive to the end.
+    /// Adds the next tensor, of `bytes` bytes, to the model. `given` says whether it is alive from the start, and
+    /// `kept` whether it is alive to the end.
     pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
         self.bytes[tensor] = bytes;
         self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
@@ -135,14 +136,14 @@ impl<'a> Model<'a> {
     }
 
     /// Notes that an operator may write its output over a part of `giver`, if it is the last operator to touch `giver`,
-    /// and that this saves `bytes` bytes. An operator can have two such tensors; more are ignored.
+    /// and that this saves `bytes` bytes. Of each operator, the two such tensors that save most are kept.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
-        let free = self.givers[operator].iter().position(|&giver| giver == 0);
-        if let Some(place) = free
-            && let (Some(to), Some(spared)) =
-                (self.givers[operator].get_mut(place), self.spared[operator].get_mut(place))
+        let bytes = bytes.min(self.bytes[giver]);
+        let known = self.givers[operator].iter_mut().zip(&mut self.spared[operator]);
+        if let Some((to, spared)) = known.min_by_key(|(_, spared)| **spared)
+            && bytes > *spared
         {
-            (*to, *spared) = (giver + 1, bytes.min(self.bytes[giver]));
+            (*to, *spared) = (giver + 1, bytes);
         }
     }
 
@@ -166,10 +167,10 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Puts off the sources: operators that read nothing, need no workspace, and make one tensor that all operators
-    /// that wait for them touch. A [`Walk`] takes them to have run from the start, and their tensors to come alive with
-    /// their first readers. No order has a lower max load than the best one in which each source runs right before the
-    /// first reader of its tensor.
+    /// Puts off the sources. A source is an operator that reads nothing, needs no workspace, and makes one tensor; at
+    /// least one operator waits for it, and all that do touch this tensor. A [`Walk`] takes the sources to have run
+    /// from the start, and their tensors to come alive with their first readers. No order has a lower max load than the
+    /// best one in which each source runs right before the first reader of its tensor.
     pub(super) fn put_off_sources(&mut self) {
         for operator in 0..self.operators {
             if self.is_source(operator) {
@@ -445,9 +446,9 @@ impl<'m, 's> Walk<'m, 's> {
     }
 
     /// An operator that can safely run next, with the bytes that are alive while it runs and the bytes that are alive
-    /// after it; `None` if there is no such operator. The operator is ready, needs no more than the max load so far,
-    /// and does not raise the load. No other choice leads to a lower max load in the end, since running this operator
-    /// first makes no other one need more memory.
+    /// after it; `None` if there is no such operator. The operator is ready, needs no more bytes than `key`, the max
+    /// load so far, and does not raise the load. No other choice leads to a lower max load in the end, since running
+    /// this operator first makes no other one need more memory.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)

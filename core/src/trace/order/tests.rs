@@ -292,6 +292,9 @@ fn what_a_reuse_spares_counts_where_its_input_dies() {
     assert_eq!(load(&[]), Ok((24, true)));
     assert_eq!(load(&[reuse(0, 8)]), Ok((24, true)));
     assert_eq!(load(&[reuse(0, 8), reuse(1, 5)]), Ok((19, true)));
+    // Of three reuses of one operator, the two that spare most count.
+    assert_eq!(load(&[reuse(1, 0), reuse(0, 2), reuse(1, 5)]), Ok((19, true)));
+    assert_eq!(load(&[reuse(0, 2), reuse(0, 3), reuse(1, 5)]), Ok((19, true)));
     // A reuse spares no more bytes than its input has.
     assert_eq!(load(&[reuse(1, 50)]), Ok((17, true)));
     assert_eq!(load(&[reuse(4, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 4 }));
