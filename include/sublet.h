@@ -1,7 +1,7 @@
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
- * Ten functions are what a framework needs, by how it works:
+ * These functions are all that most frameworks need. Which ones depends on how the framework works:
  * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
  *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are
  *   look-ups.
@@ -15,11 +15,12 @@
  * A trace is rows in the order of time.
  * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows
  *   from their times: from the access before its first one to its own last one.
- * - A rewritten trace has the same accesses in the same order, but that operators with SUBLET_OPERATOR_UNORDERED may
- *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
- *   of in-place reuse.
- * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
- *   Persistent blocks that the operator both reads and writes are left out, and are not updated again.
+ * - A rewritten trace has the same accesses in the same order; only operators with SUBLET_OPERATOR_UNORDERED may stand
+ *   elsewhere. Mallocs, frees and copies stand between operators. Between the accesses of one operator stand only
+ *   mallocs and frees of the original trace, and those of in-place reuse.
+ * - Accesses with SUBLET_OP_KIND_RERUN are those of an operator that is recomputed. An operator with
+ *   SUBLET_OPERATOR_ONCE is never recomputed. A recomputed operator has no accesses to the persistent blocks that it
+ *   both reads and writes: it does not update them a second time.
  * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
  *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
@@ -30,27 +31,27 @@
  * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
  * inputs, parameters, workspace, outputs, error.
  *
- * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
- * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long
- * as the lengths say, and that it exists and is used by nobody else until the call returns.
+ * Pointers are checked. These are refused: NULL, unless the length is 0 or the text allows NULL; a pointer that is not
+ * aligned for its type; memory for an output that overlaps another argument. The caller has to make sure that memory is
+ * as long as the lengths say, and that nobody else uses or frees it until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
- * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
- * results begin with their size too: as much of one is written as the caller knows, and what the library does not know
- * is 0. sublet_error, sublet_layout and what arrays are made of never grow.
+ * A caller that was compiled with a newer version may know fields that the library does not know: they must be 0. A
+ * pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of results begin
+ * with their size too: the library writes only the fields that the caller knows, and sets to 0 those that it does not
+ * know itself. sublet_error, sublet_layout and the elements of arrays never get new fields.
  *
- * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of
- * it a function needs is told by the function of its name with _workspace; more is fine. The library takes no other
- * memory, but where a text says so.
+ * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. The function
+ * of the same name with _workspace tells how much of it a function needs; more is fine. The library allocates memory of
+ * its own only where a text says so.
  *
  * Single results are written on success only; arrays may be changed by a call that fails.
  *
- * Functions have no state beside their arguments: different threads may call them at once, with other outputs and
- * workspaces. Of a handle its own text tells what threads may do.
+ * Functions have no state beside their arguments: several threads may call them at once, each with its own outputs and
+ * workspace. The text of each handle says whether several threads may use it at once.
  *
- * Nothing that comes in is trusted, and a fault of the library ends at its border, with SUBLET_STATUS_PANICKED.
+ * No argument is trusted. If the library itself has a fault, the call returns SUBLET_STATUS_PANICKED.
  *
  * Generated by cbindgen from the documentation of the Rust code: do not edit.
  */
@@ -104,8 +105,8 @@
 
 /**
  * The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
- * their order among themselves. Leave it out where the order matters: for operators that draw random numbers, and for
- * collectives (operators in which several devices take part).
+ * their order among themselves. Leave the flag out where the order matters: for operators that draw random numbers,
+ * and for collectives (operators in which several devices take part).
  */
 #define SUBLET_OPERATOR_UNORDERED 4
 
@@ -115,9 +116,9 @@
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
- * The flag of a tensor's storage that keeps its own place and its value. Give it to parameters, to outputs, to what
- * the user reads after the iteration, and to what holds a value from before the iteration, such as a table that was
- * filled when the network was made.
+ * The flag of a tensor's storage that stays where it is, outside the planned arena, and keeps its value. Give it to
+ * parameters, to outputs, to what the user reads after the iteration, and to what holds a value from before the
+ * iteration, such as a table that was filled when the network was made.
  */
 #define SUBLET_MEMORY_KEEP 1
 
@@ -149,7 +150,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OK = 0,
   /**
-   * The library has an error of its own: a panic, which was caught. The outputs of the call are undefined.
+   * The library has a fault: it panicked, and the panic was caught. The outputs of the call are undefined.
    */
   SUBLET_STATUS_PANICKED = 1,
   /**
@@ -294,8 +295,8 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_TENSOR = 70,
   /**
-   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
-   * produced twice by that one.
+   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if these are one operator, it
+   * produces the tensor twice.
    */
   SUBLET_STATUS_TWO_WRITERS = 71,
   /**
@@ -357,9 +358,9 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
-   * Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-   * original has no such row and no block takes over the memory of another in place; or a malloc between two
-   * accesses of one operator that comes after a free, while in the original that free comes after the malloc.
+   * Row `index` of a rewritten trace stands between two accesses of one operator, where it must not. It is a malloc,
+   * free or copy that the original does not have there, and that no in-place reuse needs. Or it is a malloc that
+   * comes after a free, while in the original it comes before this free.
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
@@ -461,7 +462,7 @@ enum sublet_status
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The recorder has room for `got` rows, and needs room for `needed` so far.
+   * The recorder has room for `got` rows; with the one that it is to record there would be `needed`.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
@@ -533,9 +534,9 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
-   * above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
-   * used up:
+   * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
+   * SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
+   * plans, until the budgets `work` and `nodes` of the parameters are used up:
    * - up to 600 blocks by the exact search and the beam search in turns;
    * - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
    *   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
@@ -544,8 +545,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
-   * after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+   * Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. The
+   * solvers after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
@@ -939,8 +940,8 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * There is a plan, but the requests no longer match it: a pool serves what it does not cover. A new plan is made
-   * as soon as a whole iteration has been recorded.
+   * There is a plan, but the requests no longer match it. A request that the plan does not cover gets an address
+   * wherever there is room. A new plan is made as soon as a whole iteration has been recorded.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -995,24 +996,24 @@ typedef struct sublet_allocator sublet_allocator;
 
 /**
  * Watches a stream of mallocs, frees, reads and writes, and finds the iteration that repeats: its period is how many
- * of these events one iteration has. One thread uses a detector at a time.
+ * of these events one iteration has. Only one thread at a time may use a detector.
  */
 typedef struct sublet_detector sublet_detector;
 
 /**
- * An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. It never touches what
- * is at an address. One thread uses it at a time.
+ * An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. The memory at the
+ * addresses is never accessed. Only one thread at a time may use a pool.
  */
 typedef struct sublet_pool sublet_pool;
 
 /**
- * A recorder: writes what happens in an iteration as rows of a trace. One thread uses a recorder at a time.
+ * A recorder: writes what happens in an iteration as rows of a trace. Only one thread at a time may use a recorder.
  */
 typedef struct sublet_recorder sublet_recorder;
 
 /**
  * A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
- * current one. One thread uses it at a time.
+ * current one. Only one thread at a time may use a replay.
  */
 typedef struct sublet_replay sublet_replay;
 
@@ -1068,9 +1069,10 @@ typedef struct sublet_placement {
 } sublet_placement;
 
 /**
- * A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
- * returns another value than 0, the placement ends, and the best plan so far is its result. The function must return:
- * no exception and no longjmp. `context` is the `watch_context` of the sublet_place_params.
+ * A function of the caller's that is called during a placement, at each improvement and in between, with the figures
+ * of the best plan so far. Solvers that make only one plan do not call it. If it returns another value than 0, the
+ * placement ends, and the best plan so far is its result. The function must return: no exception and no longjmp.
+ * `context` is the `watch_context` of the sublet_place_params.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
@@ -1107,13 +1109,13 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * A budget: how many nodes of its search tree the exact search may look at. A node takes about 3 µs. The beam
-   * search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second, which
-   * suffices for most hard instances of a few hundred blocks.
+   * A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
+   * about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the default,
+   * 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
-   * A function that is called as the placement goes on, and can end it; NULL is none.
+   * A function that is called during the placement, and can end it; NULL is none.
    */
   sublet_watch watch;
   /**
@@ -1422,8 +1424,8 @@ typedef struct sublet_trace {
   size_t row_count;
   /**
    * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
-   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any. An
-   * operator that may be recomputed must be able to run without the persistent blocks that it updates, as
+   * ReLU. Of operators beyond the end of the array nothing is known. NULL, with `operator_count` 0: nothing is known
+   * of any. An operator that may be recomputed must be able to run without the persistent blocks that it updates, as
    * SUBLET_OPERATOR_ONCE says.
    */
   const struct sublet_operator *operators;
@@ -1647,8 +1649,8 @@ typedef struct sublet_schedule_params {
    */
   uint32_t struct_size;
   /**
-   * 0 if iterations repeat, so that persistent blocks, such as weights, may be on the host at the begin and end. 1
-   * if the iteration runs once.
+   * 0 if iterations repeat: persistent blocks, such as weights, may then begin and end on the host. 1 if the
+   * iteration runs once: they begin and end on the device.
    */
   uint32_t once;
   /**
@@ -1924,7 +1926,7 @@ typedef struct sublet_network {
    */
   size_t operator_count;
   /**
-   * Which operator uses which tensor's storage, in the order of the operators; an operator may use one several
+   * Which operator uses which tensor's storage, in the order of the operators; an operator may use a storage several
    * times.
    */
   const struct sublet_access *accesses;
@@ -1950,11 +1952,11 @@ typedef struct sublet_network_params {
   uint32_t struct_size;
   /**
    * What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
-   * both. Swapping needs a device.
+   * both. Swapping needs the field `device` of the network.
    */
   uint32_t means;
   /**
-   * The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
+   * The most bytes of the arena; 0 is no limit: then nothing is swapped or recomputed.
    */
   uint64_t limit;
   /**
@@ -2062,9 +2064,10 @@ typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment)
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes. The
- * function may free blocks; unlike a sublet_raw_alloc, it may call the allocator. If it returns 0, the request fails.
- * If it returns another value, the request is tried again; if there still is no memory, the function is called again.
+ * A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes.
+ * `context` is the one in sublet_allocator_params. The function may free blocks; unlike a sublet_raw_alloc, it may
+ * call the allocator. If it returns 0, the request fails. If it returns another value, the request is tried again; if
+ * there still is no memory, the function is called again.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
@@ -2134,9 +2137,9 @@ typedef struct sublet_allocator_params {
    */
   uint64_t work;
   /**
-   * A budget for one plan: how many nodes of its search tree the exact search may look at. A node takes about 3 µs.
-   * The beam search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second,
-   * which suffices for most hard instances of a few hundred blocks.
+   * A budget for one plan: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A
+   * node takes about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is
+   * the default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -2362,7 +2365,8 @@ sublet_status sublet_verify_workspace(size_t block_count,
 
 /**
  * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
- * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
+ * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. A plan is valid if blocks that are alive together
+ * share no address, and all constraints hold. The proof shares no code with the planners.
  *
  * `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
  */
@@ -2439,20 +2443,20 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
 /**
  * Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
  * never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
- * begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the end of the
- * iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is topological, else in
- * another topological order. In the rows, the number of an operator is its index in `nodes`. An operator that reads
- * and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+ * begins; if there is no such operator, at the start. It is freed when the last operator that uses it is done, or at
+ * the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
+ * topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
+ * operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
  *
- * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
- * memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
- * nothing to run for it; without such tensors it is not added. If it is, neither it nor an operator whose results
- * nobody reads may have SUBLET_OPERATOR_UNORDERED: sublet_fit could move an operator behind the end.
+ * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
+ * together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
+ * there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
+ * neither to it nor to an operator whose results nobody reads: sublet_fit could move such an operator behind the end.
  *
  * A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
  * the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
- * operand_count are always enough. `row_count` and `block_count` receive how many rows and how many blocks the trace
- * has, and may be NULL.
+ * operand_count rows are always enough. `row_count` and `block_count` receive how many rows and how many blocks the
+ * trace has, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows(const struct sublet_graph *graph,
@@ -2495,9 +2499,9 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
 
 /**
  * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
- * stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
- * longest path of the other operators; and so on. The last stream also gets all operators that are left. Takes
- * O(path_count * edges), where an edge is a dependency between two operators.
+ * stream to `streams`, which has room for node_count numbers. Stream 0 gets the operators of the path that takes the
+ * longest time; stream 1, those of the longest path of the other operators; and so on. The last stream also gets all
+ * operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2549,9 +2553,9 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  *
  * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
  * are on the device. Persistent blocks, such as weights, must end on the device or on the host, wherever the next
- * iteration needs them; on the device they may end at another offset than the one at which they begin, and who follows
- * the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first row that
- * breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+ * iteration needs them; on the device they may end at another offset than the one at which they begin, and a caller
+ * that follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first
+ * row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
@@ -2588,8 +2592,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
  * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
  * replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
- * verified as an iteration that repeats: at its end a persistent block, allocated at time 0 and never freed, has its
- * final value on the device, if it begins there, or on the host, if it begins there.
+ * verified as an iteration that repeats: a persistent block, one that `trace` allocates at time 0 and never frees,
+ * ends with its final value where it begins: on the device, perhaps at another offset, or on the host.
  *
  * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
  * rewritten rows without it has to carry them itself, as examples/c/fit.c does:
@@ -2715,7 +2719,8 @@ void sublet_allocator_destroy(struct sublet_allocator *allocator);
  * O(1) while the plan is followed.
  *
  * SUBLET_STATUS_OUT_OF_MEMORY: no free part of the allocator's ranges of addresses is large enough, and no other range
- * can be allocated.
+ * can be allocated. SUBLET_STATUS_TOO_MANY_LIVE: more blocks outside the plan would be alive than `live` of the
+ * parameters allows.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -2748,7 +2753,7 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
 
 /**
  * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
- * iteration that has ended; the next iterations are served from this plan.
+ * iteration that has ended; the next iterations are served from this plan. If no iteration was begun, it does nothing.
  *
  * A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
  * iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
@@ -2790,8 +2795,8 @@ sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct subl
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Makes the allocator forget its plan and the requests that it has recorded, because the network has changed. Live
- * blocks stay at their addresses, and the next iteration is planned anew.
+ * Makes the allocator forget its plan and the requests that it has recorded, for example because the network has
+ * changed. Live blocks stay at their addresses, and the next iteration is planned anew.
  */
 sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2855,7 +2860,7 @@ sublet_status sublet_plan_read(const char *text,
 /**
  * Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If `alignment` exceeds that of the
  * allocator's parameters, the request is served outside of the plan, in O(log live blocks), and is no part of an
- * iteration. So set the alignment in the parameters to what most requests need.
+ * iteration. So set the alignment in the parameters to the one that most requests need.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
@@ -2868,7 +2873,7 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
  * Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
  * block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
  * there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
- * copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
+ * copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
  *
  * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
  */
@@ -2938,8 +2943,8 @@ sublet_status sublet_recorder_workspace(size_t row_capacity,
                                         struct sublet_error *error);
 
 /**
- * Makes a recorder that has no rows yet, and room for `row_capacity`. The recorder lives in `workspace`, as long as
- * that is lent to it; there is nothing to destroy.
+ * Makes a recorder that has no rows yet, and room for `row_capacity` rows. The recorder lives in `workspace`: keep
+ * that memory as long as you use the recorder. There is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_create(size_t row_capacity,
@@ -3063,7 +3068,8 @@ sublet_status sublet_detector_workspace(size_t longest,
 
 /**
  * Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
- * and writes. The detector lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * and writes. The detector lives in `workspace`: keep that memory as long as you use the detector. There is nothing to
+ * destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_create(size_t longest,
@@ -3079,8 +3085,8 @@ sublet_status sublet_detector_create(size_t longest,
  * O(1).
  *
  * `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
- * repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration
- * earlier.
+ * repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the event one iteration
+ * before it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -3104,8 +3110,8 @@ sublet_status sublet_replay_workspace(size_t block_count,
  * Makes a replay of a plan, which answers the allocation requests of an iteration. The plan is `blocks` and an offset
  * for each; it is verified first. The requests are expected in the order of the blocks' first steps and, at the same
  * step, in the order of `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to it. The
- * replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are
- * copied.
+ * replay lives in `workspace`: keep that memory as long as you use the replay. There is nothing to destroy. Blocks and
+ * offsets are copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_create(const struct sublet_block *blocks,
@@ -3154,7 +3160,7 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * Tells in `layout` the workspace that a pool needs which has at most `live` live blocks at once.
+ * Tells in `layout` how large a workspace a pool needs in which at most `live` blocks are alive at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,
@@ -3164,7 +3170,7 @@ sublet_status sublet_pool_workspace(size_t live,
 /**
  * Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
  * blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
- * `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * `workspace`: keep that memory as long as you use the pool. There is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_create(uint64_t capacity,

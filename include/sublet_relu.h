@@ -70,8 +70,8 @@ typedef struct sublet_relu_params {
 } sublet_relu_params;
 
 /**
- * The operands of a launch of a ReLU kernel: addresses on the device. A runtime gives each address in a
- * sublet_operand.
+ * The operands of a launch of a ReLU kernel: addresses on the device. A runtime gives them in the sublet_launch that
+ * sublet_runtime_next writes, each in a sublet_operand.
  */
 typedef struct sublet_relu_operands {
   /**

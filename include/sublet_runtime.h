@@ -17,13 +17,13 @@
 
 /**
  * A range of a device's memory that can grow in place. It is for callers that follow a plan with a sublet_allocator or
- * a sublet_replay: the plan's offsets are offsets in this range. One thread uses it at a time.
+ * a sublet_replay: the plan's offsets are offsets in this range. Only one thread at a time may use an arena.
  */
 typedef struct sublet_arena sublet_arena;
 
 /**
  * A runtime: carries out a schedule, an iteration rewritten to take less memory, on a device, iteration after
- * iteration. One thread uses it at a time.
+ * iteration. Only one thread at a time may use a runtime.
  */
 typedef struct sublet_runtime sublet_runtime;
 
@@ -229,10 +229,10 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
 
 /**
  * Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
- * sublet_runtime_create. A reason may be that the batch is another, that the network is evaluated and not trained, or
- * that a better plan was found. Persistent values are kept, and the next iteration is the new plan's first. The arena
- * grows where it is; where the device cannot do that, another arena is allocated and the old one freed. The arena
- * never shrinks, so that plans can take turns.
+ * sublet_runtime_create. A reason may be that the batch has another size, that the network is evaluated and not
+ * trained, or that a better plan was found. Persistent values are kept, and the next iteration is the new plan's
+ * first. The arena grows where it is; where the device cannot do that, another arena is allocated and the old one
+ * freed. The arena never shrinks, so that plans can take turns.
  *
  * `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
  * UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
@@ -271,9 +271,9 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
 
 /**
  * Queues a call of `function` on a stream: the stream of the launch that the latest sublet_runtime_next told. The host
- * makes the call when all that was queued there before is done; what is queued later waits until `function` returns.
- * Where the host is the device, operators run in this way: as functions that read and write at the operands'
- * addresses. The call comes from another thread, and `function` must call no function of CUDA.
+ * makes the call when all that was queued on the stream before is done; what is queued on it later waits until
+ * `function` returns. Where the host is the device, operators run in this way: as functions that read and write at the
+ * operands' addresses. The call comes from another thread, and `function` must call no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
@@ -314,8 +314,8 @@ SUBLET_MUST_USE sublet_status sublet_runtime_finish(struct sublet_runtime *runti
 /**
  * Makes a runtime usable again after an error: waits for the streams, and ends the broken iteration. The next
  * iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew. An
- * iteration that was to be timed, but is not complete, is not timed any more. Times of a complete iteration can still
- * be told.
+ * iteration that was to be timed, but is not complete, is not timed any more. sublet_runtime_measured can still tell
+ * the times of a complete iteration.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_restart(struct sublet_runtime *runtime, sublet_error *error);
 

@@ -16,7 +16,8 @@
 #include "sublet.h"
 
 /**
- * A pool of PyTorch's, c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers, and is passed as this struct is.
+ * The identifier of one of PyTorch's memory pools, a c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers,
+ * and is passed as this struct is.
  */
 typedef struct sublet_torch_pool {
   /**
@@ -79,8 +80,9 @@ extern "C" {
  *
  * Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
  * requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
- * expect, get memory of their own from the driver, in the order of the stream's work. Returns NULL if `size` is 0, or
- * if the device has no such memory; in the second case a line on the standard error says so.
+ * expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
+ * Returns NULL if `size` is 0, or if the device has no such memory; in the second case a line on the standard error
+ * says so.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 

@@ -153,7 +153,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
             .checked_add(b.size)
             .and_then(|s| s.checked_add(alignment - 1))
             .ok_or(Error::SizeOverflow { block: index })?;
-        // No plan may reach `u64::MAX`: as a peak it means that there is no plan.
+        // No plan may reach `u64::MAX`: as a peak, this value means that there is no plan.
         if stacked.checked_add(pinned).is_none_or(|highest| highest == u64::MAX) {
             return Err(Error::SizeOverflow { block: index });
         }
@@ -162,9 +162,9 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
 }
 
 /// Checks the overlaps. Each names two blocks that may share bytes, an operator's output and its input. They must be
-/// different blocks that exist, and the input's lifetime must neither begin nor end later than the output's. If one
-/// overlap has x as its output and y as its input, none may have y as its output and x as its input. For the first
-/// overlap that breaks a rule, returns [`Error::NoOverlap`] with the indices of its output and its input.
+/// different blocks that exist, and the input's lifetime must begin and end no later than the output's. If one overlap
+/// has x as its output and y as its input, none may have y as its output and x as its input. For the first overlap that
+/// breaks a rule, returns [`Error::NoOverlap`] with the indices of its output and its input.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -182,8 +182,8 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Checks that a number of blocks, or of an allocator's mallocs and frees, is at most [`MAX_BLOCKS`]. It is called
-/// before the length of scratch memory is computed from the number: with more, that could overflow.
+/// Checks that a number of blocks, or of an allocator's mallocs and frees, is at most [`MAX_BLOCKS`]. Call this before
+/// the length of scratch memory is computed from the number: from a larger number, that length could overflow.
 ///
 /// # Errors
 /// [`Error::TooManyBlocks`] if the number is larger.

@@ -10,20 +10,21 @@ use crate::violation::Violation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A buffer that the caller lends is too short; `needed` elements suffice.
+    /// A buffer that the caller lends is too short, or too long where only one length is right; `needed` elements
+    /// suffice.
     BufferTooSmall {
-        /// Which of the buffers that the caller lends is too short.
+        /// Which of the buffers that the caller lends has the wrong length.
         buffer: Buffer,
         /// A number of elements with which the buffer is long enough.
         needed: usize,
         /// The number of elements that the buffer has.
         got: usize,
     },
-    /// More blocks than this crate can number.
+    /// More blocks than this crate can number; of an allocator, more events, live blocks or ranges of addresses.
     TooManyBlocks {
-        /// The number of blocks that were given.
+        /// How many blocks, events or ranges were given.
         needed: usize,
-        /// The largest number of blocks that is allowed.
+        /// How many blocks, events or ranges are allowed at most.
         most: usize,
     },
     /// A block of no bytes.
@@ -64,11 +65,11 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count;
-    /// or their costs in several memories add up to more than 128 bits can.
+    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
+    /// Or, if they are placed in several banks of memory, their costs add up to more than 128 bits can count.
     SizeOverflow {
-        /// The index of the block with which the sum first is too large. For a network, the number of a tensor's
-        /// storage instead.
+        /// The index of the first block with which the sum is too large. For a graph, the index of a tensor instead;
+        /// for a network, the number of a tensor's storage.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
@@ -159,20 +160,20 @@ pub enum Error {
     },
     /// No run of free bytes of an allocator is large enough for the request.
     OutOfMemory {
-        /// The bytes that a hole must have: those that were asked for, rounded up to the alignment. If the request has
-        /// a larger alignment of its own, the most padding that it may need is included.
+        /// How many free bytes in a row the request needs: those that were asked for, rounded up to the alignment. If
+        /// the request has a larger alignment of its own, the most padding that it may need is included.
         needed: u64,
-        /// The bytes of the allocator's largest hole.
+        /// The bytes of the allocator's largest run of free bytes.
         largest: u64,
     },
     /// No live block of an allocator begins at this address.
     NotAllocated {
-        /// The address that was to be freed.
+        /// The address that was to be freed; for a [`Replay`](crate::Replay), the offset in the arena.
         address: u64,
     },
 }
 
-/// Which of the buffers that the caller lends is too short: a part of [`Error::BufferTooSmall`].
+/// Which of the buffers that the caller lends has the wrong length: a part of [`Error::BufferTooSmall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Buffer {
@@ -234,14 +235,16 @@ pub enum RowFault {
     AccessWithoutMalloc,
     /// A block is allocated again with a size other than that of its first malloc.
     SizeChanged,
-    /// A block number at or above the number of blocks.
+    /// A block number at or above the number of blocks; or, in a rewritten trace, that of a block which the original
+    /// trace does not allocate.
     UnknownBlock,
     /// The trace has more rows than 32 bits can count.
     TooManyRows,
     /// A row that a recorded trace cannot have: a copy to or from the host; a second malloc of a block; an access by an
     /// operator that is recomputed; or an access by an operator whose accesses do not all stand together.
     NotRecorded,
-    /// In a rewritten trace, a read or write that is not the one that comes next in the original trace.
+    /// In a rewritten trace, a read or write that is not the next one of the operator that runs. Or one that begins an
+    /// operator which the original trace lacks, which has run before, or whose turn has not come.
     OtherAccess,
     /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, though the original trace does
     /// not have this row there. Or, between two accesses of an operator, a malloc that stands after a free, though in
@@ -250,7 +253,7 @@ pub enum RowFault {
     /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
     /// original trace.
     OtherValue,
-    /// A copy from the host to the device of a block of which the host has no copy.
+    /// A copy from the host to the device of a block of which the host has no copy, or a copy without a defined value.
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,

@@ -14,8 +14,8 @@ pub(crate) const fn mixed(x: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Adds a hash value to a hash table, which is the first `slots` cells of `set`. Returns whether the value is new to
-/// the table. A cell of 0 is empty, so `hash` may not be 0. The caller makes the table so large that at least one cell
+/// Adds the value `hash` to a hash table, the first `slots` cells of `set`. Returns whether the value is new to the
+/// table. A cell of 0 is empty, so `hash` must not be 0. The caller makes the table so large that at least one cell
 /// stays empty.
 pub(crate) fn insert(set: &mut Table<'_, u64>, slots: u32, hash: u64) -> bool {
     let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);

@@ -29,7 +29,7 @@ impl Scratch {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
     }
 
-    /// The scratch memory as a [`Workspace`], to be lent to one call.
+    /// The scratch memory as a [`Workspace`], to be given to one call. Afterwards it may be lent again.
     pub fn lend(&mut self) -> Workspace<'_> {
         Workspace::new(&mut self.words, &mut self.indices)
     }
@@ -170,8 +170,8 @@ pub struct Fit {
 }
 
 /// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and verifies that the
-/// result computes the same and that its plan is valid.
-/// Persistent blocks may have to be moved between two iterations: see [`fit::fit`].
+/// result computes the same as the original trace and that its plan is valid. Persistent blocks may have to be moved
+/// between two iterations: see [`fit::fit`].
 ///
 /// # Errors
 /// As [`fit::fit`].

@@ -244,8 +244,8 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest. If this one is shorter, the
-    /// result is empty; in debug builds that is a panic.
+    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest. If a slice of this one is too
+    /// short, that slice is empty in both afterwards; debug builds fail an assertion.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }

@@ -27,7 +27,7 @@ pub struct Attributes {
 pub struct MemoryInfo {
     /// Bytes of the device's memory that are not in use.
     pub free: u64,
-    /// All bytes of the device's memory.
+    /// How many bytes of memory the device has in all, in use or not.
     pub total: u64,
 }
 
@@ -49,7 +49,7 @@ pub trait Backend {
     /// A point in the work of a stream, which other streams and the host can wait for.
     type Event;
 
-    /// The properties of the device.
+    /// How the memory of the device behaves.
     fn attributes(&self) -> Attributes;
 
     /// How much memory the device has, and how much of it is free.
@@ -65,12 +65,13 @@ pub trait Backend {
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
-    /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays.
+    /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays. Does nothing if it is as long
+    /// already.
     ///
     /// # Errors
     /// [`CannotGrow`](crate::Error::CannotGrow) if `bytes` exceeds the addresses that were reserved for the arena
-    /// (`room` of [`reserve`](Self::reserve)); [`OutOfMemory`](crate::Error::OutOfMemory). After an error the arena is
-    /// as it was.
+    /// (`room` of [`reserve`](Self::reserve)); [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little
+    /// memory. After an error the arena is as it was.
     fn grow(&self, arena: &mut Self::Arena, bytes: u64) -> Result<()>;
 
     /// The address at which an arena begins.
@@ -101,13 +102,14 @@ pub trait Backend {
     /// The error that the device reports.
     fn event(&self, timed: bool) -> Result<Self::Event>;
 
-    /// Records the event: it happens when the stream has done all work that it has been given so far.
+    /// Records the event on the stream: the event happens when the stream has done all work that it was given before
+    /// this call.
     ///
     /// # Errors
     /// The error that the device reports.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
 
-    /// Makes all work that the stream is given from now on wait for the event.
+    /// Makes all work that the stream is given after this call wait for the event.
     ///
     /// # Errors
     /// The error that the device reports.
@@ -119,7 +121,7 @@ pub trait Backend {
     /// The error that the device reports. If the device is lost, this returns an error and does not wait for ever.
     fn synchronize(&self, event: &Self::Event) -> Result<()>;
 
-    /// The time between two timed events that have happened, in ns.
+    /// The time from event `from` to event `to`, in ns. Both events are timed, and have happened.
     ///
     /// # Errors
     /// [`NotTimed`](crate::Error::NotTimed) if one of the events is not timed. If one of them has not happened yet, the
@@ -147,8 +149,8 @@ pub trait Backend {
     /// The error that the device reports.
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
-    /// Has the host call a function when the stream has done all work that it has been given so far; the stream goes on
-    /// when the function returns. The function must not call the backend.
+    /// Has the host call a function when the stream has done all work that it was given before this call. The stream
+    /// goes on when the function returns. The function must not call the backend.
     ///
     /// # Errors
     /// The error that the device reports; after an error the function is not called.

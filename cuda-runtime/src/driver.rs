@@ -11,7 +11,8 @@ use cudarc::driver::sys;
 
 use crate::{Error, Result};
 
-/// Looks up a function of the driver's library by its name.
+/// Looks up a function of the driver's library by its name. [`Error::NoDriver`] if there is no library;
+/// [`Error::MissingSymbol`] if it lacks the function.
 ///
 /// # Safety
 /// `F` is the type of a pointer to the driver's function of this name.

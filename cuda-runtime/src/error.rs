@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// The device is lost, or its context has an error that stays: no call will work again in this process.
     Lost {
-        /// The name of the function that returned the error.
+        /// The name of the driver's function that returned the error; if the host is the device, what failed, in words.
         call: &'static str,
         /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
@@ -82,7 +82,8 @@ pub enum Error {
         /// How many bytes the plan needs on the host.
         bytes: u64,
     },
-    /// The block is not persistent, as a weight is, or its length is not the one given.
+    /// The block is not persistent: its value does not pass to the next iteration, as a weight's does. Or its length is
+    /// not the one given.
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
@@ -92,8 +93,8 @@ pub enum Error {
     /// An iteration is under way, or was not finished after an error: see
     /// [`Runtime::restart`](crate::Runtime::restart).
     Interrupted,
-    /// Times were asked for, but the iteration to be measured has not begun, or not all of its launches were made; or
-    /// there is none, as after a restart that has dropped it.
+    /// Times were asked for, but there are none. The iteration to be measured has not begun, or not all of its launches
+    /// were made; or none is to be measured, as after a restart that has dropped the measurement.
     NotTimedYet,
     /// An operation of the operating system failed, such as on a file that blocks are swapped to.
     Storage {

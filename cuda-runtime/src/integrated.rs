@@ -1,8 +1,9 @@
 //! GPUs that share one memory with the host, such as Jetson's: a copy to the host frees nothing there.
 //!
-//! On such a device no block is swapped to the host: the planner may place 0 bytes there, and the runtime refuses a
-//! plan that copies to the host. The memory for a plan is what the operating system could give, `MemAvailable`. That
-//! figure includes caches that the operating system would drop; the driver's figure of free memory does not.
+//! On such a device no block is swapped to the host: for the planner the host's capacity is 0 bytes, and the runtime
+//! refuses a plan that copies to the host. The memory for a plan is what the operating system could give,
+//! `MemAvailable`. That figure includes caches that the operating system would drop; the driver's figure of free memory
+//! does not.
 
 use std::fs;
 

@@ -20,9 +20,10 @@
 //!
 //! A program runs the operators that were recorded, and no others. If the batch changes, the network is evaluated and
 //! not trained, or a better plan has been found, the runtime changes to another program between two iterations
-//! ([`Runtime::replan`]). The values of persistent blocks are kept, the arena grows without moving where the device can
-//! do that, and programs can take turns. An iteration that turns out to need other operators when it is under way
-//! cannot be completed, and the blocks that it has updated cannot be restored: it is ended as after an error.
+//! ([`Runtime::replan`]). The values of persistent blocks (weights and their state, which pass from one iteration to
+//! the next) are kept, the arena grows without moving where the device can do that, and programs can take turns. If an
+//! iteration turns out to need other operators when it is under way, it cannot be completed, and the blocks that it has
+//! updated cannot be restored: the caller ends it as after an error, by [`Runtime::restart`].
 //!
 //! # Errors
 //!

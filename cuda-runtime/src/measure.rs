@@ -1,4 +1,6 @@
 //! The measured times of an iteration on a device, beside those that the simulation of its schedule predicts.
+//!
+//! A schedule is a rewritten trace, with times: the recorded trace, to which swaps and recomputations were added.
 
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::{Event, Op, Row};
@@ -70,8 +72,8 @@ impl Measured {
 
     /// Returns the device `like` with its copies as fast as they were measured: a bandwidth for each direction, and one
     /// latency for both, are fitted to the measured times. The fit is by least squares of relative errors. If all
-    /// copies have one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were copies
-    /// both ways.
+    /// copies out have one size, and all copies in too, the latency cannot be told from the bandwidths, and is 0.
+    /// `None` unless there were copies both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;

@@ -1,13 +1,13 @@
 //! A verified schedule as steps on streams: launches, copies, and what each of them waits for.
 //!
-//! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and every copy a step on the
-//! stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which steps wait for
-//! which ([`waits`](crate::waits)).
+//! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and every copy of the schedule
+//! a step on the stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which
+//! steps wait for which ([`waits`](crate::waits)).
 //!
 //! A persistent block is one whose value passes to the next iteration. At the end of an iteration it may lie at another
-//! address than the one at which the next iteration needs it. Then it is copied between the two iterations: directly if
-//! its new place is free, or by way of other free bytes of the arena, as when two blocks change places. It is copied by
-//! way of the host only if the arena has no such bytes.
+//! address than the one at which the next iteration needs it. Then it is copied between the two iterations, by steps on
+//! the compute stream: directly if its new place is free, or by way of other free bytes of the arena, as when two
+//! blocks change places. It is copied by way of the host only if the arena has no such bytes.
 
 use std::collections::HashMap;
 
@@ -92,8 +92,8 @@ impl Program {
     /// plan's offsets have to be multiples of `alignment` bytes.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] if an offset is no such multiple; [`Error::Plan`] if the copies on the host cannot be
-    /// placed.
+    /// [`Error::Misaligned`] if an offset is no such multiple, or `alignment` is 0; [`Error::Plan`] if the copies on
+    /// the host cannot be placed.
     pub fn new(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<Self> {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }

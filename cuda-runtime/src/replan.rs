@@ -23,9 +23,9 @@ use crate::step::COMPUTE;
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
-    /// Changes to another program, between iterations. For a persistent block of the new program, `was` returns which
-    /// persistent block of the old program has its value. If `was` returns `None`, the block's value is undefined until
-    /// it is [written](Runtime::write). The next iteration is the new program's first.
+    /// Changes to another program, between iterations. For a persistent block of the new program, `was` returns the
+    /// number of the old program's persistent block that has its value. If `was` returns `None`, the block's value is
+    /// undefined until it is [written](Runtime::write). The next iteration is the new program's first.
     ///
     /// # Errors
     /// After an error before values are copied, the old program is still there, as it was. These errors are:

@@ -219,8 +219,9 @@ impl<B: Backend> Runtime<B> {
         &self.backend
     }
 
-    /// Runs one iteration: calls `launch` for each operator in its turn. `launch` has to launch the operator's kernels
-    /// on the stream that it is given. The kernels need not be done when this returns: see [`finish`](Self::finish).
+    /// Runs one iteration: calls `launch` for each [`Launch`] in its turn. The function has to launch the kernels of
+    /// that operator or mask on the stream that it is given. The kernels need not be done when this returns: see
+    /// [`finish`](Self::finish).
     ///
     /// # Errors
     /// The error of the backend or of `launch`, which ends the iteration: see [`restart`](Self::restart).
@@ -370,8 +371,9 @@ impl<B: Backend> Runtime<B> {
     /// times stay readable after a [`restart`](Self::restart).
     ///
     /// # Errors
-    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or an error of the
-    /// backend.
+    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or if `measure`
+    /// was not called since the runtime was made or changed its program, or a restart has dropped the measurement. Or
+    /// an error of the backend.
     pub fn measured(&mut self) -> Result<Measured> {
         let timers = self.timers.as_ref().filter(|timers| timers.iteration.is_none());
         let timers = timers.ok_or(Error::NotTimedYet)?;

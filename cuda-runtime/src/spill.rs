@@ -17,7 +17,8 @@
 //! After an error no further job reads or writes, so that nothing waits forever; the iteration ends with that error.
 //!
 //! Limit: on a GPU the stream waits in a function that the driver calls on the host, and the driver may make such calls
-//! of all streams on one thread. Jobs that were given earlier go on meanwhile.
+//! of all streams on one thread: then the wait of one stream delays the calls of the others. Jobs that were given
+//! earlier go on meanwhile.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -203,8 +204,8 @@ impl<B: Backend> Spill<B> {
         &self.storage
     }
 
-    /// Returns the first error that a read or write of the disk has had so far. Does not wait for reads and writes that
-    /// are running.
+    /// Returns the first error that a read or write of the disk has had since the last [`forgive`](Self::forgive). Does
+    /// not wait for reads and writes that are running.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
@@ -219,7 +220,7 @@ impl<B: Backend> Spill<B> {
         self.shared.wait(|_| true);
     }
 
-    /// Writes `content` to the disk, to the bytes from number `at` on. This thread does so, by way of a pinned buffer.
+    /// Writes `content` to the disk, from byte `at` on. This thread does so, by way of a pinned buffer.
     ///
     /// # Safety
     /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).
@@ -234,7 +235,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// Fills `content` from the disk, from byte `at` of the disk on: on this thread, by way of a pinned buffer.
+    /// Fills `content` with what the disk holds from byte `at` on. This thread does so, by way of a pinned buffer.
     ///
     /// # Safety
     /// As for [`store`](Self::store).

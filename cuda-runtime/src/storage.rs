@@ -30,8 +30,8 @@ pub enum Caching {
 
 /// A disk that blocks can be swapped to. Several threads read and write it at once, at ranges that do not overlap.
 pub trait Disk: Debug + Send + Sync {
-    /// Makes the file at least `bytes` bytes long, so that a disk that is full is an error before anything is written.
-    /// What the file holds stays.
+    /// Makes sure that the disk has room for `bytes` bytes, so that a full disk is an error before anything is written.
+    /// What the disk holds stays.
     ///
     /// # Errors
     /// The error of the operating system.

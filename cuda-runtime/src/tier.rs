@@ -26,8 +26,8 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// Makes room of `bytes` bytes for the blocks that leave the device in a new schedule, which replaces the one that
-    /// runs. The room is of the same kind as `self`: new pinned memory, or the same disk, made long enough.
+    /// Makes room of `bytes` bytes for the blocks that leave the device in a new program, which replaces the present
+    /// one. The room is of the same kind as `self`: new pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
@@ -120,7 +120,8 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Returns the first error that a read or write of the disk has had so far. Pinned memory has none.
+    /// Returns the first error that a read or write of the disk has had since the last [`forgive`](Self::forgive).
+    /// Pinned memory has none.
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Pinned(_) => Ok(()),

@@ -16,9 +16,9 @@
 //! iterations before, and may need other waits. So the waits are found iteration by iteration, until nothing changes
 //! any more: the last list of waits holds for all further iterations.
 //!
-//! Cost, in each of a few iterations: O(log n) for each range of bytes that a step uses; a range whose parts were last
-//! used by different steps counts as one range for each part. This module knows bytes and streams only. Tests check it
-//! by searching for races in another way, and with real data.
+//! Cost, in each of a few iterations: O(log n) for each of the n ranges of bytes that steps use; a range whose parts
+//! were last used by different steps counts as one range for each part. This module knows bytes and streams only. Tests
+//! check it by searching for races in another way, and with real data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -42,9 +42,10 @@ pub type sublet_raw_alloc =
 /// the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes. The
-/// function may free blocks; unlike a sublet_raw_alloc, it may call the allocator. If it returns 0, the request fails.
-/// If it returns another value, the request is tried again; if there still is no memory, the function is called again.
+/// A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes.
+/// `context` is the one in sublet_allocator_params. The function may free blocks; unlike a sublet_raw_alloc, it may
+/// call the allocator. If it returns 0, the request fails. If it returns another value, the request is tried again; if
+/// there still is no memory, the function is called again.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
 /// The parameters of sublet_allocator_create. To begin with, set `struct_size` and `capacity`, and leave all else 0.
@@ -88,9 +89,9 @@ pub struct sublet_allocator_params {
     /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
     /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// A budget for one plan: how many nodes of its search tree the exact search may look at. A node takes about 3 µs.
-    /// The beam search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second,
-    /// which suffices for most hard instances of a few hundred blocks.
+    /// A budget for one plan: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A
+    /// node takes about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is
+    /// the default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called where there is no memory for a request, and may free blocks. NULL: such a request
     /// fails.
@@ -110,8 +111,8 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
-    /// There is a plan, but the requests no longer match it: a pool serves what it does not cover. A new plan is made
-    /// as soon as a whole iteration has been recorded.
+    /// There is a plan, but the requests no longer match it. A request that the plan does not cover gets an address
+    /// wherever there is room. A new plan is made as soon as a whole iteration has been recorded.
     Diverged = 2,
 }
 
@@ -389,7 +390,7 @@ impl sublet_allocator {
 
     /// Allocates `bytes` bytes by calling `take` with the lock held, and returns their address; NULL for 0 bytes. If
     /// there is no memory, calls the caller's function `out_of_memory`, without the lock, and tries again; and so on,
-    /// until there is memory or that function returns 0.
+    /// until there is memory or that function returns 0. If the caller gave no such function, fails at once.
     #[inline]
     fn take(
         &self,
@@ -494,7 +495,8 @@ unsafe fn answer<T>(
 /// O(1) while the plan is followed.
 ///
 /// SUBLET_STATUS_OUT_OF_MEMORY: no free part of the allocator's ranges of addresses is large enough, and no other range
-/// can be allocated.
+/// can be allocated. SUBLET_STATUS_TOO_MANY_LIVE: more blocks outside the plan would be alive than `live` of the
+/// parameters allows.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc(
@@ -550,7 +552,7 @@ pub unsafe extern "C" fn sublet_iteration_begin(
 }
 
 /// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
-/// iteration that has ended; the next iterations are served from this plan.
+/// iteration that has ended; the next iterations are served from this plan. If no iteration was begun, it does nothing.
 ///
 /// A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
 /// iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of

@@ -1,4 +1,4 @@
-//! One range of a device's memory that can grow in place.
+//! One range of a device's memory that can grow in place: its address stays the same.
 
 use core::ptr;
 
@@ -14,7 +14,7 @@ use crate::runtime::sublet_runtime_params;
 use crate::status::{sublet_status, sublet_status as S};
 
 /// A range of a device's memory that can grow in place. It is for callers that follow a plan with a sublet_allocator or
-/// a sublet_replay: the plan's offsets are offsets in this range. One thread uses it at a time.
+/// a sublet_replay: the plan's offsets are offsets in this range. Only one thread at a time may use an arena.
 pub struct sublet_arena {
     on: On,
 }

@@ -418,8 +418,8 @@ impl<'a> Arguments<'a> {
     /// Checks the next argument, a pointer to `len` values, which the call writes if `written`. Fails if the pointer is
     /// NULL or misaligned, if `len` values are more than can be addressed, or if they share memory with an argument
     /// that was checked before and one of the two is written. Returns whether `len` is more than 0; if not, the pointer
-    /// may be anything. A failure names argument number `holder` where the length is too large: the argument that holds
-    /// the length, or the pointer itself if that leads to a single value or struct.
+    /// may be anything. If the length is too large, the failure names argument number `holder`: the argument that holds
+    /// the length, or the pointer itself if it leads to a single value or struct.
     fn look<T>(&mut self, pointer: *const T, len: usize, holder: u32, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {

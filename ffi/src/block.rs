@@ -1,4 +1,4 @@
-//! Blocks, which are single allocations, and the constraints of where they are placed.
+//! Blocks, which are single allocations, and the constraints on where they are placed.
 
 use sublet_core::{Block, Constraints};
 

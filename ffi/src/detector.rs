@@ -14,7 +14,7 @@ use crate::trace::event;
 use crate::workspace::{Needed, sublet_layout};
 
 /// Watches a stream of mallocs, frees, reads and writes, and finds the iteration that repeats: its period is how many
-/// of these events one iteration has. One thread uses a detector at a time.
+/// of these events one iteration has. Only one thread at a time may use a detector.
 pub struct sublet_detector(Detector<'static>);
 
 handles!(sublet_detector: b"detector");
@@ -41,7 +41,8 @@ pub unsafe extern "C" fn sublet_detector_workspace(
 }
 
 /// Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
-/// and writes. The detector lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// and writes. The detector lives in `workspace`: keep that memory as long as you use the detector. There is nothing to
+/// destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_create(
@@ -68,8 +69,8 @@ pub unsafe extern "C" fn sublet_detector_create(
 /// O(1).
 ///
 /// `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
-/// repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration
-/// earlier.
+/// repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the event one iteration
+/// before it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

@@ -1,4 +1,4 @@
-//! An error as a sentence, in the caller's memory.
+//! Writes an error as a sentence into the caller's memory.
 
 use core::ffi::c_char;
 use core::fmt::{self, Write};

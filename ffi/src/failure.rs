@@ -51,7 +51,7 @@ impl From<Failure> for sublet_error {
     }
 }
 
-/// The numbers of the statuses that are about an argument: whatever the function does, it was called wrongly.
+/// The numbers of the statuses that say that a function was called with a wrong argument.
 const ARGUMENT_STATUSES: core::ops::Range<i32> = S::NullPointer as i32..S::TooManyBlocks as i32;
 
 /// The value of `index` in an error that is about all blocks, in place of the number of one block.
@@ -319,8 +319,8 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// Errors of the planner from which a [`sublet_error`] is made in the tests, and which `origin` must make from it
-    /// again unchanged. There is at least one error for each status from which `origin` makes an error.
+    /// Errors of the planner, for the tests: a [`sublet_error`] is made of each, and `origin` must turn it back into
+    /// the same error. There is at least one error for each status from which `origin` makes an error.
     /// [`Error::OverCapacity`] is not among them: a [`sublet_error`] does not hold its lower bound.
     fn errors() -> Vec<Error> {
         let mut errors = vec![

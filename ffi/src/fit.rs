@@ -327,8 +327,8 @@ impl<'a> Written<'a> {
 /// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
 /// memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
 /// replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
-/// verified as an iteration that repeats: at its end a persistent block, allocated at time 0 and never freed, has its
-/// final value on the device, if it begins there, or on the host, if it begins there.
+/// verified as an iteration that repeats: a persistent block, one that `trace` allocates at time 0 and never frees,
+/// ends with its final value where it begins: on the device, perhaps at another offset, or on the host.
 ///
 /// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
 /// rewritten rows without it has to carry them itself, as examples/c/fit.c does:

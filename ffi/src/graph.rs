@@ -246,20 +246,20 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 
 /// Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
 /// never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
-/// begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the end of the
-/// iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is topological, else in
-/// another topological order. In the rows, the number of an operator is its index in `nodes`. An operator that reads
-/// and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+/// begins; if there is no such operator, at the start. It is freed when the last operator that uses it is done, or at
+/// the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
+/// topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
+/// operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
 ///
-/// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
-/// memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
-/// nothing to run for it; without such tensors it is not added. If it is, neither it nor an operator whose results
-/// nobody reads may have SUBLET_OPERATOR_UNORDERED: sublet_fit could move an operator behind the end.
+/// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
+/// together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
+/// there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
+/// neither to it nor to an operator whose results nobody reads: sublet_fit could move such an operator behind the end.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
-/// operand_count are always enough. `row_count` and `block_count` receive how many rows and how many blocks the trace
-/// has, and may be NULL.
+/// operand_count rows are always enough. `row_count` and `block_count` receive how many rows and how many blocks the
+/// trace has, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows(

@@ -2,7 +2,7 @@
 //! different for each type, and 0 once the handle is destroyed.
 //!
 //! Most handles live in memory that the caller lends, own nothing, and end when the caller takes the memory back. Two
-//! kinds must be destroyed: an allocator, which lives in lent memory but owns ranges of addresses; and handles that
+//! kinds must be destroyed: an allocator, which may live in lent memory, but owns ranges of addresses; and handles that
 //! `boxed` made in memory of their own, such as a runtime. The mark shows if a handle is of another type than expected,
 //! and, as long as its memory can still be read, if it was destroyed.
 

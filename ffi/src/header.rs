@@ -10,7 +10,7 @@ const OPENING: &str = "\
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
- * Ten functions are what a framework needs, by how it works:
+ * These functions are all that most frameworks need. Which ones depends on how the framework works:
  * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
  *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are
  *   look-ups.
@@ -24,11 +24,12 @@ const OPENING: &str = "\
  * A trace is rows in the order of time.
  * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows
  *   from their times: from the access before its first one to its own last one.
- * - A rewritten trace has the same accesses in the same order, but that operators with SUBLET_OPERATOR_UNORDERED may
- *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
- *   of in-place reuse.
- * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
- *   Persistent blocks that the operator both reads and writes are left out, and are not updated again.
+ * - A rewritten trace has the same accesses in the same order; only operators with SUBLET_OPERATOR_UNORDERED may stand
+ *   elsewhere. Mallocs, frees and copies stand between operators. Between the accesses of one operator stand only
+ *   mallocs and frees of the original trace, and those of in-place reuse.
+ * - Accesses with SUBLET_OP_KIND_RERUN are those of an operator that is recomputed. An operator with
+ *   SUBLET_OPERATOR_ONCE is never recomputed. A recomputed operator has no accesses to the persistent blocks that it
+ *   both reads and writes: it does not update them a second time.
  * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
  *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
@@ -39,27 +40,27 @@ const OPENING: &str = "\
  * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
  * inputs, parameters, workspace, outputs, error.
  *
- * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
- * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long
- * as the lengths say, and that it exists and is used by nobody else until the call returns.
+ * Pointers are checked. These are refused: NULL, unless the length is 0 or the text allows NULL; a pointer that is not
+ * aligned for its type; memory for an output that overlaps another argument. The caller has to make sure that memory is
+ * as long as the lengths say, and that nobody else uses or frees it until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
- * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
- * results begin with their size too: as much of one is written as the caller knows, and what the library does not know
- * is 0. sublet_error, sublet_layout and what arrays are made of never grow.
+ * A caller that was compiled with a newer version may know fields that the library does not know: they must be 0. A
+ * pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of results begin
+ * with their size too: the library writes only the fields that the caller knows, and sets to 0 those that it does not
+ * know itself. sublet_error, sublet_layout and the elements of arrays never get new fields.
  *
- * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of
- * it a function needs is told by the function of its name with _workspace; more is fine. The library takes no other
- * memory, but where a text says so.
+ * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. The function
+ * of the same name with _workspace tells how much of it a function needs; more is fine. The library allocates memory of
+ * its own only where a text says so.
  *
  * Single results are written on success only; arrays may be changed by a call that fails.
  *
- * Functions have no state beside their arguments: different threads may call them at once, with other outputs and
- * workspaces. Of a handle its own text tells what threads may do.
+ * Functions have no state beside their arguments: several threads may call them at once, each with its own outputs and
+ * workspace. The text of each handle says whether several threads may use it at once.
  *
- * Nothing that comes in is trusted, and a fault of the library ends at its border, with SUBLET_STATUS_PANICKED.
+ * No argument is trusted. If the library itself has a fault, the call returns SUBLET_STATUS_PANICKED.
  *
  * Generated by cbindgen from the documentation of the Rust code: do not edit.
  */";
@@ -329,8 +330,8 @@ fn the_headers_beside_the_large_one_compile() {
 }
 
 /// Tests the example for PyTorch. It must name all fields of the statistics in the order of the struct, because it
-/// reads them by their place. It must give PyTorch all functions of sublet_torch.h but the two that others call. And
-/// where the library is missing, it must say so.
+/// reads them by their place. It must give PyTorch all functions of sublet_torch.h but sublet_torch_iteration and
+/// sublet_torch_stats, which training scripts call. And where the library is missing, it must say so.
 #[test]
 fn the_example_for_pytorch_knows_the_statistics_and_says_what_it_lacks() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/pytorch/train.py");
@@ -343,7 +344,7 @@ fn the_example_for_pytorch_knows_the_statistics_and_says_what_it_lacks() {
         fields.split_once('}').unwrap().0.lines().filter_map(|line| line.trim().strip_prefix("uint64_t ")).collect();
     assert_eq!(fields.iter().map(|field| field.trim_end_matches(';')).collect::<Vec<_>>(), names);
 
-    // PyTorch is given every function but those that others call.
+    // PyTorch is given every function but those that training scripts call.
     let setters = std::fs::read_to_string(example.with_file_name("sublet_allocator.py")).unwrap();
     let told = |name: &&str| setters.contains(&format!("\"{name}\""));
     let untold: Vec<&str> = FOR_PYTORCH.into_iter().filter(|name| !told(name)).collect();

@@ -28,8 +28,8 @@ pub struct sublet_trace {
     /// How many rows the trace has.
     pub row_count: usize,
     /// What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
-    /// ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any. An
-    /// operator that may be recomputed must be able to run without the persistent blocks that it updates, as
+    /// ReLU. Of operators beyond the end of the array nothing is known. NULL, with `operator_count` 0: nothing is known
+    /// of any. An operator that may be recomputed must be able to run without the persistent blocks that it updates, as
     /// SUBLET_OPERATOR_ONCE says.
     pub operators: *const sublet_operator,
     /// How many entries `operators` has.

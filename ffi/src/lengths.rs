@@ -1,4 +1,5 @@
-//! A length that is too large is named by the argument that holds it, wherever that stands in the C function.
+//! Tests that the failure for a length that is too large names the argument that holds the length, wherever this
+//! argument stands in the C function.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -27,7 +28,8 @@ const MALLOC: sublet_row =
     sublet_row { time_ns: 0, bytes: 64, block: 0, event: sublet_event::Malloc as u32, op: 0, op_kind: 0 };
 const BLOCK: sublet_block = sublet_block { start: 0, end: 1, size: 64, alignment: 0, pin: 0, flags: 0 };
 
-/// The last address that is a multiple of 8. No two values of 8 bytes lie there, and no two of 4 bytes and one more.
+/// The last address that is a multiple of 8. An array that begins there can hold neither two values of 8 bytes nor
+/// three of 4 bytes.
 fn last<T: Plain>() -> *mut T {
     ptr::without_provenance_mut(usize::MAX - 7)
 }

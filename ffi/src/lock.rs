@@ -123,7 +123,7 @@ mod kind {
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
-    /// The number of the calling thread: always 1, because without an operating system there is only one thread. So
+    /// The number of the calling thread: always 1, because threads cannot be told apart without an operating system. So
     /// whoever asks for the lock while a function of the user runs is refused, and does not wait.
     pub(super) const fn this_thread() -> usize {
         1

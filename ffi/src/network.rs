@@ -23,9 +23,9 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a tensor's storage that keeps its own place and its value. Give it to parameters, to outputs, to what
-/// the user reads after the iteration, and to what holds a value from before the iteration, such as a table that was
-/// filled when the network was made.
+/// The flag of a tensor's storage that stays where it is, outside the planned arena, and keeps its value. Give it to
+/// parameters, to outputs, to what the user reads after the iteration, and to what holds a value from before the
+/// iteration, such as a table that was filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
 /// The flag of a tensor's storage that holds no value from one operator to the next: each operator that uses it writes
@@ -102,7 +102,7 @@ pub struct sublet_network {
     pub operators: *const sublet_layer,
     /// How many operators the network has.
     pub operator_count: usize,
-    /// Which operator uses which tensor's storage, in the order of the operators; an operator may use one several
+    /// Which operator uses which tensor's storage, in the order of the operators; an operator may use a storage several
     /// times.
     pub accesses: *const sublet_access,
     /// How many accesses, uses of a tensor's storage by an operator, the network has.
@@ -120,9 +120,9 @@ pub struct sublet_network_params {
     /// version.
     pub struct_size: u32,
     /// What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
-    /// both. Swapping needs a device.
+    /// both. Swapping needs the field `device` of the network.
     pub means: u32,
-    /// The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
+    /// The most bytes of the arena; 0 is no limit: then nothing is swapped or recomputed.
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
     pub alignment: u64,

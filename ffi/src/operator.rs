@@ -22,8 +22,8 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
 /// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
-/// their order among themselves. Leave it out where the order matters: for operators that draw random numbers, and for
-/// collectives (operators in which several devices take part).
+/// their order among themselves. Leave the flag out where the order matters: for operators that draw random numbers,
+/// and for collectives (operators in which several devices take part).
 pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 
 /// What an operator computes, as far as planning needs to know.

@@ -89,9 +89,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
 }
 
 /// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
-/// stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
-/// longest path of the other operators; and so on. The last stream also gets all operators that are left. Takes
-/// O(path_count * edges), where an edge is a dependency between two operators.
+/// stream to `streams`, which has room for node_count numbers. Stream 0 gets the operators of the path that takes the
+/// longest time; stream 1, those of the longest path of the other operators; and so on. The last stream also gets all
+/// operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

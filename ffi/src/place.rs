@@ -19,17 +19,17 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
-    /// above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
-    /// used up:
+    /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
+    /// SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
+    /// plans, until the budgets `work` and `nodes` of the parameters are used up:
     /// - up to 600 blocks by the exact search and the beam search in turns;
     /// - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
     ///   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
     /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
     ///   in the way of others.
     Auto = 0,
-    /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
-    /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+    /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. The
+    /// solvers after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
     Portfolio = 1,
     /// An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
     Search = 2,
@@ -134,9 +134,10 @@ pub struct sublet_placement {
     pub nodes: u64,
 }
 
-/// A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
-/// returns another value than 0, the placement ends, and the best plan so far is its result. The function must return:
-/// no exception and no longjmp. `context` is the `watch_context` of the sublet_place_params.
+/// A function of the caller's that is called during a placement, at each improvement and in between, with the figures
+/// of the best plan so far. Solvers that make only one plan do not call it. If it returns another value than 0, the
+/// placement ends, and the best plan so far is its result. The function must return: no exception and no longjmp.
+/// `context` is the `watch_context` of the sublet_place_params.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
 /// The options of sublet_place. As a rule, set `struct_size` and leave all else 0.
@@ -159,11 +160,11 @@ pub struct sublet_place_params {
     /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
     /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// A budget: how many nodes of its search tree the exact search may look at. A node takes about 3 µs. The beam
-    /// search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second, which
-    /// suffices for most hard instances of a few hundred blocks.
+    /// A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
+    /// about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the default,
+    /// 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
-    /// A function that is called as the placement goes on, and can end it; NULL is none.
+    /// A function that is called during the placement, and can end it; NULL is none.
     pub watch: sublet_watch,
     /// The pointer that each call of `watch` gets as its `context`.
     pub watch_context: *mut c_void,

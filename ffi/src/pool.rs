@@ -1,4 +1,4 @@
-//! An online allocator of addresses, for requests that no plan covers.
+//! An allocator of addresses that serves each request as it comes, without a plan.
 
 use core::ffi::c_void;
 
@@ -12,8 +12,8 @@ use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. It never touches what
-/// is at an address. One thread uses it at a time.
+/// An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. The memory at the
+/// addresses is never accessed. Only one thread at a time may use a pool.
 pub struct sublet_pool(Pool<'static>);
 
 handles!(sublet_pool: b"pool    ");
@@ -43,7 +43,7 @@ fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
-/// Tells in `layout` the workspace that a pool needs which has at most `live` live blocks at once.
+/// Tells in `layout` how large a workspace a pool needs in which at most `live` blocks are alive at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_workspace(
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn sublet_pool_workspace(
 
 /// Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
 /// blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
-/// `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// `workspace`: keep that memory as long as you use the pool. There is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_create(

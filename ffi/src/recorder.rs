@@ -19,7 +19,7 @@ pub const SUBLET_OUTSIDE: u32 = u32::MAX;
 
 const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
 
-/// A recorder: writes what happens in an iteration as rows of a trace. One thread uses a recorder at a time.
+/// A recorder: writes what happens in an iteration as rows of a trace. Only one thread at a time may use a recorder.
 pub struct sublet_recorder(Rows);
 
 handles!(sublet_recorder: b"recorder");
@@ -46,8 +46,8 @@ pub unsafe extern "C" fn sublet_recorder_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a recorder that has no rows yet, and room for `row_capacity`. The recorder lives in `workspace`, as long as
-/// that is lent to it; there is nothing to destroy.
+/// Makes a recorder that has no rows yet, and room for `row_capacity` rows. The recorder lives in `workspace`: keep
+/// that memory as long as you use the recorder. There is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_create(

@@ -266,8 +266,8 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
-/// The operands of a launch of a ReLU kernel: addresses on the device. A runtime gives each address in a
-/// sublet_operand.
+/// The operands of a launch of a ReLU kernel: addresses on the device. A runtime gives them in the sublet_launch that
+/// sublet_runtime_next writes, each in a sublet_operand.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {

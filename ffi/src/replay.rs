@@ -14,7 +14,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
 /// A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
-/// current one. One thread uses it at a time.
+/// current one. Only one thread at a time may use a replay.
 pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn sublet_replay_workspace(
 /// Makes a replay of a plan, which answers the allocation requests of an iteration. The plan is `blocks` and an offset
 /// for each; it is verified first. The requests are expected in the order of the blocks' first steps and, at the same
 /// step, in the order of `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to it. The
-/// replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are
-/// copied.
+/// replay lives in `workspace`: keep that memory as long as you use the replay. There is nothing to destroy. Blocks and
+/// offsets are copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_create(

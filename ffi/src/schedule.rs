@@ -27,8 +27,8 @@ pub struct sublet_schedule_params {
     /// Set this to sizeof(sublet_schedule_params): the library sees from it which fields the struct has in the caller's
     /// version.
     pub struct_size: u32,
-    /// 0 if iterations repeat, so that persistent blocks, such as weights, may be on the host at the begin and end. 1
-    /// if the iteration runs once.
+    /// 0 if iterations repeat: persistent blocks, such as weights, may then begin and end on the host. 1 if the
+    /// iteration runs once: they begin and end on the device.
     pub once: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -121,9 +121,9 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 ///
 /// Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
 /// are on the device. Persistent blocks, such as weights, must end on the device or on the host, wherever the next
-/// iteration needs them; on the device they may end at another offset than the one at which they begin, and who follows
-/// the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first row that
-/// breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+/// iteration needs them; on the device they may end at another offset than the one at which they begin, and a caller
+/// that follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first
+/// row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
 /// `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
 #[must_use]

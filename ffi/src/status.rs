@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char};
 pub enum sublet_status {
     /// The call succeeded.
     Ok = 0,
-    /// The library has an error of its own: a panic, which was caught. The outputs of the call are undefined.
+    /// The library has a fault: it panicked, and the panic was caught. The outputs of the call are undefined.
     Panicked = 1,
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
@@ -95,8 +95,8 @@ pub enum sublet_status {
 
     /// Operator `index` of a graph reads or writes tensor `got`, which does not exist.
     UnknownTensor = 70,
-    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
-    /// produced twice by that one.
+    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if these are one operator, it
+    /// produces the tensor twice.
     TwoWriters = 71,
     /// Operator `index` of a graph depends on itself: by way of other operators, it needs a tensor that is computed
     /// from what it writes.
@@ -131,9 +131,9 @@ pub enum sublet_status {
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
-    /// Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-    /// original has no such row and no block takes over the memory of another in place; or a malloc between two
-    /// accesses of one operator that comes after a free, while in the original that free comes after the malloc.
+    /// Row `index` of a rewritten trace stands between two accesses of one operator, where it must not. It is a malloc,
+    /// free or copy that the original does not have there, and that no in-place reuse needs. Or it is a malloc that
+    /// comes after a free, while in the original it comes before this free.
     RowInsideOperator = 90,
     /// Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
     /// trace.
@@ -192,7 +192,7 @@ pub enum sublet_status {
     TooManyLive = 132,
     /// The iteration has `needed` mallocs and frees, but the allocator has room for `got`.
     TooManyEvents = 133,
-    /// The recorder has room for `got` rows, and needs room for `needed` so far.
+    /// The recorder has room for `got` rows; with the one that it is to record there would be `needed`.
     RecordFull = 134,
     /// An allocator was not made: the system, or the caller's function, did not give `needed` bytes for its
     /// bookkeeping, or for the first range of addresses in which blocks lie.

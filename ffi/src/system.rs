@@ -5,8 +5,9 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates `bytes` bytes, all 0. The system takes pages of memory for them only when they are first touched, so that
-/// more can be allocated than there is memory, if it is not all touched. Fails if `bytes` is 0 or the system refuses.
+/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, a power of two. The system takes pages of memory for
+/// them only when they are first touched, so more bytes can be allocated than the machine has, as long as few are
+/// touched. Fails if `bytes` is 0 or the system refuses.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -49,7 +50,8 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// Allocates `bytes` bytes that are all 0, on a system without mmap. Fails if `bytes` is 0 or there is no such memory.
+/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, on a system without mmap. Fails if `bytes` is 0 or
+/// there is no such memory.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);

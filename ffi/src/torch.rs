@@ -51,8 +51,9 @@ unsafe impl Params for sublet_torch_statistics {}
 ///
 /// Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
 /// requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
-/// expect, get memory of their own from the driver, in the order of the stream's work. Returns NULL if `size` is 0, or
-/// if the device has no such memory; in the second case a line on the standard error says so.
+/// expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
+/// Returns NULL if `size` is 0, or if the device has no such memory; in the second case a line on the standard error
+/// says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
@@ -83,7 +84,8 @@ pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut 
     });
 }
 
-/// A pool of PyTorch's, c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers, and is passed as this struct is.
+/// The identifier of one of PyTorch's memory pools, a c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers,
+/// and is passed as this struct is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_pool {
@@ -232,7 +234,7 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    /// The test below ends well where nothing can be written to standard error.
+    /// The test below also passes where nothing can be written to standard error.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_cannot_be_told_ends_nothing() {
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!((status, done.planned), (S::Unavailable, 7));
         // SAFETY: no error.
         assert_eq!(unsafe { sublet_torch_iteration(0, ptr::null_mut()) }, S::Unavailable);
-        // Nothing is told of devices that nobody has opened, and these have nobody to tell.
+        // These functions return no status. No device was opened; they must not panic.
         sublet_torch_record_stream(ptr::dangling_mut(), ptr::null_mut());
         sublet_torch_reset();
         sublet_torch_memory_fraction(0.5, 0);

@@ -115,7 +115,8 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
 }
 
 /// Writes each value of `from`, in the form that it has in C, to the same index of `to`, an array that the caller in C
-/// gave. If one of the two is shorter, only its length is written: `to` is empty if the caller wants no values.
+/// gave. If one of the two is shorter, only as many values as it has are written; `to` is empty if the caller wants
+/// none.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

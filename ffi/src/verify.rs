@@ -59,7 +59,8 @@ pub unsafe extern "C" fn sublet_verify_workspace(
 }
 
 /// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
-/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
+/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. A plan is valid if blocks that are alive together
+/// share no address, and all constraints hold. The proof shares no code with the planners.
 ///
 /// `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
 #[must_use]

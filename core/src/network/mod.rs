@@ -37,14 +37,14 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the tensor's storage, in bytes. A storage of 0 bytes gets no place in the arena. It counts as
-    /// holding no value, unless `kept` is true: an operator that writes it may be recomputed.
+    /// The size of the tensor's storage, in bytes. A storage of 0 bytes gets no place in the arena. Unless `kept` is
+    /// true, such a storage counts as holding no value, and an operator that writes it may be recomputed.
     pub bytes: u64,
     /// True if the storage keeps its place and its value and is no part of the plan: a parameter, an output, or a value
     /// that the user reads after the iteration.
     pub kept: bool,
     /// True if the storage is scratch: it holds no value from one operator to the next. The flag is ignored if some
-    /// operator reads it without having written it first.
+    /// operator reads the storage without having written it first.
     pub scratch: bool,
 }
 
@@ -92,7 +92,8 @@ pub struct Network<'a> {
     pub memories: &'a [Memory],
     /// The operators, in the order of execution; an operator's number is its index in this slice.
     pub operators: &'a [Operator],
-    /// Which operator uses which tensor's storage, in the order of execution. An operator may use one several times.
+    /// Which operator uses which tensor's storage, in the order of execution. An operator may use a storage several
+    /// times.
     pub accesses: &'a [Access],
 }
 
@@ -132,8 +133,8 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block of the trace: the number of the tensor's storage that it is placed for. [`residency::NONE`] if it
-    /// stands for a kept storage, which is no part of the plan.
+    /// By block of the trace: the number of the tensor's storage for which the block is placed. [`residency::NONE`] if
+    /// the block stands for a kept storage, which is no part of the plan.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
@@ -186,7 +187,7 @@ pub struct Output<'a> {
     /// The live ranges of tensors' storages in the arena as blocks to place, in the order of their mallocs.
     pub blocks: &'a mut [Block],
     /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
-    /// which of its live ranges this is, counted from 0.
+    /// which of that block's live ranges this is, counted from 0.
     pub names: &'a mut [Residency],
     /// By element of `blocks`: its offset in the arena, in bytes.
     pub offsets: &'a mut [u64],

@@ -1,4 +1,4 @@
-//! Turns an operator's uses of memories (storages of tensors) into rows of a trace.
+//! Turns the operators' uses of memories (storages of tensors) into rows of a trace.
 //!
 //! The module makes two passes over the accesses, which stand in the order of execution.
 //!
@@ -21,9 +21,10 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. The first access
-/// of a storage that gets a place in the arena gives a malloc, a write and a free; every other access at most a read
-/// and a write.
+/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. An access that
+/// begins a live range in the arena gives a malloc, a write and a free; every other access gives at most a read and a
+/// write. A block that stands for a kept storage adds one malloc, but at least one access to that storage gives at most
+/// a read.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
@@ -38,8 +39,8 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a tensor's storage for a block that stands for a kept storage. Such a storage stays
-/// where it is: if a plan gives such a block an offset, nobody uses it.
+/// Used instead of the number of a tensor's storage for a block that stands for a kept storage. The storage stays where
+/// it is, and nobody uses the offset that a plan gives to the block.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A trace that is being made: its rows and blocks so far.
@@ -62,8 +63,8 @@ struct Memories<'a> {
     /// By tensor's storage: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
     /// By tensor's storage: 1 + the number of its block in the trace; 0 while it has none. In the first pass over the
-    /// accesses (`look`), the table instead holds 1 + the last operator so far that uses the storage; 0 if there is
-    /// none.
+    /// accesses (`look`), the table instead holds 1 + the number of the last operator so far that uses the storage; 0
+    /// if there is none.
     block: Table<'a, u32>,
     /// By tensor's storage: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if
     /// the operator uses the storage at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
@@ -204,10 +205,10 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. For each tensor's storage it finds whether it is kept out of the plan,
-    /// scratch, written after a read, or of 0 bytes. It also finds the last operator that uses the storage or, if it is
-    /// kept, the last that writes it. Returns an error for an access that names no storage or operator, or that is out
-    /// of order.
+    /// The first pass over the accesses. For each tensor's storage, finds whether the storage is kept out of the plan,
+    /// scratch, written after a read, or of 0 bytes. Also finds the last operator that uses the storage or, if the
+    /// storage is kept, the last that writes it. Returns an error for an access that names no storage or operator, or
+    /// that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };

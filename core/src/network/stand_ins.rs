@@ -1,8 +1,8 @@
-//! Takes the blocks that stand for kept memories out of a plan.
+//! Takes the blocks that stand for kept memories (tensors' storages outside the arena) out of a plan.
 //!
-//! Such a *stand-in* is a block of the trace, but its memory is no part of the arena. It is alive all the time, so no
-//! other block has a byte between its begin and its end. These bytes are taken out: whatever lies above moves down.
-//! The stand-ins move above all other blocks, and the new plan is verified.
+//! Such a *stand-in* is a block of the trace, but its memory is no part of the arena. A stand-in is always alive, so no
+//! other block has a byte in its place. These bytes are taken out: blocks above move down. The stand-ins move above all
+//! other blocks, and the new plan is verified.
 
 use super::residency::NONE;
 use crate::table::at;
@@ -22,8 +22,9 @@ pub(super) fn bytes(memories: &[u32], alignment: u64) -> u64 {
     memories.iter().filter(|&&memory| memory == NONE).fold(0, |sum: u64, _| sum.saturating_add(alignment))
 }
 
-/// The plan of `schedule` with its stand-ins, of `alignment` bytes each, above all other blocks. Without them, the peak
-/// and the max load are lower by the [`bytes`] of the stand-ins. `Err` if an offset is no multiple of `alignment`.
+/// The plan of `schedule` with its stand-ins, of `alignment` bytes each, above all other blocks; `memories` as in
+/// [`bytes`]. Without the stand-ins, the peak and the max load are lower by their [`bytes`]. `Err` if an offset is no
+/// multiple of `alignment`.
 pub(super) fn move_up<'o>(
     schedule: &VerifiedSchedule<'o>,
     memories: &[u32],

@@ -40,14 +40,14 @@ pub enum Action {
     CopyOut {
         /// The number of the tensor's storage that is copied to the host.
         memory: u32,
-        /// The offset at which the copy lies in the buffer on the host, in bytes.
+        /// The offset of the copy in the buffer on the host that holds all copies, in bytes.
         host_offset: u64,
     },
     /// The tensor's storage is copied from the host, to the offset to which it is bound now.
     CopyIn {
         /// The number of the tensor's storage that is copied from the host.
         memory: u32,
-        /// The offset at which the copy lies in the buffer on the host, in bytes.
+        /// The offset of the copy in the buffer on the host that holds all copies, in bytes.
         host_offset: u64,
     },
 }
@@ -65,7 +65,7 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 
 /// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `offsets` has
 /// the offset of each live range of a block, in bytes. `memories` has, for each block of the trace, the number of its
-/// tensor's storage; [`NONE`] for a block that stands for a kept one. Each block that is copied gets a place of its own
+/// tensor's storage; [`NONE`] if the storage is no part of the plan. Each block that is copied gets a place of its own
 /// on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
@@ -74,7 +74,7 @@ pub(super) fn write(
     mut scratch: Workspace<'_>,
     steps: &mut [Step],
 ) -> Result<usize, Error> {
-    // By block: its size in bytes, and 1 + its offset on the host; 0 if it has none yet.
+    // By block: its size in bytes, and 1 + its offset on the host; 0 while it has no place there.
     let mut known = scratch.word_records::<2>(memories.len());
     let mut host = 0_u64;
     let (mut count, mut undated, mut residency) = (0_usize, 0_usize, 0_u32);

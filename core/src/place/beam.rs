@@ -1,22 +1,22 @@
 //! Beam search along time (Ow and Morton 1988): many partial plans are kept side by side, and at each step the best of
 //! them go on.
 //!
-//! Problem: is there a plan within a capacity? Heuristics build one plan at a time. So does the exact search. Where
-//! hundreds of blocks fill the memory at every step, it finds out late that its first decisions lead to no plan.
+//! Problem: is there a plan within a capacity? Heuristics and the exact search build one plan at a time. Where hundreds
+//! of blocks fill the memory at every step, the exact search finds out late that its first decisions lead to no plan.
 //!
 //! Steps:
-//! 1. A *pass* is one attempt to place all blocks within a capacity. It begins at the busiest time, because there the
-//!    blocks have to lie without a hole between them, and that is easy only as long as no other block has a place.
-//!    First come the blocks that are alive then. From there the pass goes forward in time to the end, then backward to
-//!    the begin; if it fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*,
-//!    stretches of time that are numbered from 0.
+//! 1. A *pass* is one attempt to place all blocks within a capacity. It begins at the busiest time, because the blocks
+//!    alive then have to lie without a hole between them, and that is easy only as long as no other block has a place.
+//!    These blocks are placed first. From there the pass goes forward in time to the end, then backward to the begin;
+//!    if it fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*, stretches of
+//!    time that are numbered from 0.
 //! 2. A *partial plan* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in a partial plan; a
 //!    *way* is a place for the next block in it.
-//! 3. The cost of a partial plan is a sum over the borders between two neighbours in memory: the logarithm of the time
-//!    between their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all
-//!    others. Neighbours that end together leave one hole, not two. Busy sections count as longer than others, because
-//!    a hole does harm only there.
+//! 3. The cost of a partial plan is a sum over all pairs of neighbours in memory: the logarithm of the time between the
+//!    ends of their lifetimes. A hole counts as a block that ends now. The floor (address 0) and the ceiling (the
+//!    capacity) count as blocks that end after all others. Neighbours that end together leave one hole, not two. Busy
+//!    sections count as longer than others, because a hole does harm only there.
 //! 4. The `width` cheapest partial plans are kept. If some differ only in which of several blocks of equal size and
 //!    lifetime lies where, one of them is kept.
 //! 5. Where no partial plan has room for the next block, the pass goes back a few blocks and tries again with more
@@ -25,7 +25,7 @@
 //! 6. Several capacities are tried, all below the peak of the best plan so far: the peak is to fall by all of its
 //!    distance to the lower bound, by a half, a quarter and so on down to a 16th, but at least by the greatest common
 //!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
-//!    random numbers are added to the costs, and passes begin where the one before was given up.
+//!    random numbers are added to the costs, and each pass begins at the section at which the pass before was given up.
 //!
 //! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the partial plan and the
 //! hole that come first. Cost of a pass: O(n · width · alive), at most 32 times as much with all tries. Memory: two
@@ -51,7 +51,8 @@ const WIDTH_BITS: u32 = 10;
 /// The most words of the table `Beam::back`, from which the offsets of a plan are read: one for each block and each
 /// partial plan that was made by placing that block. With more blocks than this, the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
-/// The room for the blocks of all partial plans that are kept at once, as a multiple of the number of blocks.
+/// The room for the blocks of all partial plans that are kept at once: room for this number of cells for each block of
+/// the instance. A cell is one block in a partial plan.
 const CELLS: usize = 64;
 /// How many possible places for the next block are collected at most, as a multiple of the most partial plans that are
 /// kept at once. If there are more places, costly ones are dropped.
@@ -96,8 +97,8 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// The room for the blocks of all partial plans that are kept at once: enough for at least one in which all `n` blocks
-/// are alive.
+/// The room for the blocks of all partial plans that are kept at once, in cells (blocks in a partial plan). It is
+/// enough for one partial plan in which all `n` blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -134,9 +135,9 @@ pub fn place(
     improve_one(first, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`; the result is never
-/// worse. At first keeps [`NARROW`] · 2^`first_round` partial plans. A plan with a pinned block, or with a peak of 2⁵⁴
-/// bytes or more, is left as it is.
+/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
+/// the better one, which is then in `offsets`. At first keeps [`NARROW`] · 2^`first_round` partial plans. A plan with a
+/// pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -249,10 +250,10 @@ struct Beam<'a> {
     /// A hash table of the hashes of the partial plans that were made by placing the present block, so that none is
     /// made twice.
     seen: Table<'a, u64>,
-    /// From this table the offsets of a plan are read. It has a word for each block, by index in `order`, and each
-    /// partial plan that was made by placing it. The upper 54 bits are the block's offset in bytes. The lowest 10 bits
-    /// are the index of the partial plan to which the block was added, among those that were made by placing the block
-    /// before it.
+    /// The table from which the offsets of a plan are read, with a row for each block, by index in `order`. The row has
+    /// a word for each partial plan that was made by placing this block. The upper 54 bits are the block's offset in
+    /// bytes. The lowest 10 bits are the index of the partial plan to which the block was added, among those that were
+    /// made by placing the block before it.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
     /// The work so far: how many blocks of partial plans were looked at. Other work counts as the number of blocks that
@@ -307,9 +308,9 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// Tries to place all blocks within `capacity` bytes, `forward` in time first and then backward, or the other way
-    /// round; returns whether all are placed. At first keeps [`NARROW`] · 2^`round` partial plans. Where a block fits
-    /// nowhere, goes back and tries again. Gives up when one of these is true:
+    /// Tries to place all blocks within `capacity` bytes. If `forward`, goes forward in time first and then backward;
+    /// otherwise the other way round. Returns whether all blocks are placed. At first keeps [`NARROW`] · 2^`round`
+    /// partial plans. Where a block fits nowhere, goes back and tries again. Gives up when one of these is true:
     ///
     /// - At one place, the attempt has tried again [`retry::MOST_TRIES`] times without success.
     /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
@@ -359,8 +360,8 @@ impl<'a> Beam<'a> {
         true
     }
 
-    /// Sorts the blocks for the present attempt to place all of them, finds the step at which the attempt turns, and
-    /// finds the blocks that have the same lifetime and size.
+    /// Sorts the blocks into the order in which the present attempt places them. Finds the place in this order at which
+    /// the attempt turns to the other direction of time, and the blocks that have the same lifetime and size.
     fn put_in_order(&mut self) {
         self.timeline.forward = self.forward;
         sort::identity(&mut self.order, self.n);
@@ -381,7 +382,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Takes the blocks that have ended by section `now` of time out of all partial plans, and computes the costs anew.
+    /// Takes the blocks that have ended by section `now` of time out of all partial plans, and computes the costs of
+    /// these plans anew.
     fn drop_ended(&mut self, now: u32) {
         let [hole, beyond] = self.timeline.borders(now);
         for i in 0..self.now.count {
@@ -429,10 +431,11 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way` two places for block `b` in a hole of partial plan `i`: one at the hole's lower end, the address
-    /// `low`, and one at its upper end, `high`. Four arguments are times: `below` and `above` are when the blocks below
-    /// and above the hole end, `end` is when block `b` ends, and a hole counts as a block that ends at `hole`. `c` is
-    /// the index in the partial plan of the block above the hole.
+    /// Adds to `way` two places for block `b` in a hole of partial plan `i`: at the hole's lower end, the address
+    /// `low`, and at its upper end, `high`; just one if both are the same, none if alignment leaves no room. Four
+    /// arguments are times: `below` and `above` are when the blocks below and above the hole end, `end` is when block
+    /// `b` ends, and a hole counts as a block that ends at `hole`. `c` is the index in the partial plan of the block
+    /// above the hole. A random number below `noise` is added to each cost.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -481,8 +484,8 @@ impl<'a> Beam<'a> {
         self.ways = half + 1;
     }
 
-    /// Makes the next partial plans: at most `width`, from the cheapest of the possible places for block `b`. `step` is
-    /// the index of `b` in `order`.
+    /// Makes the next partial plans, at most `width` of them, by putting block `b` in the cheapest of its possible
+    /// places. `step` is the index of `b` in `order`.
     fn select(&mut self, step: u32, b: u32) {
         let slots = 4 * self.width;
         for slot in 0..slots {
@@ -532,8 +535,8 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Takes the first of the partial plans in which the last block is placed, and writes the plan that led to it to
-    /// `offsets`; returns the plan's peak in bytes.
+    /// Writes a plan to `offsets` after the last block has been placed: the one that led to the first of the partial
+    /// plans. Returns the plan's peak in bytes.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut partial, mut peak) = (0, 0);
@@ -554,8 +557,9 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two neighbours in memory that end at `a` and `b`: the sum, over both directions of time, of the base-2
-/// logarithm of 1 plus the distance of the two ends. It has 8 fraction bits, and is linear between powers of two.
+/// The cost of two neighbours in memory whose lifetimes end at `a` and `b`: the base-2 logarithm of 1 plus the ticks
+/// between the two ends, added up for both directions of time. The logarithm has 8 fraction bits, and is linear between
+/// powers of two.
 fn apart(a: Ends, b: Ends) -> u64 {
     logarithm(a[0].abs_diff(b[0])) + logarithm(a[1].abs_diff(b[1]))
 }

@@ -1,9 +1,9 @@
-//! Best fit on offset lines, as published by Sekiyama et al. 2018, section 3.2.
+//! Places blocks by best fit on offset lines, as published by Sekiyama et al. 2018, section 3.2.
 //!
 //! An offset line is a stretch of time with one height, the address up to which memory is taken there. The lowest line
-//! (of equals the leftmost) gets the block with the longest lifetime, of those whose lifetimes lie within the line. If
-//! no block fits, the line is raised to the height of its lower neighbour. The paper leaves open the order of equal
-//! lifetimes: here the larger block comes first, then the smaller index.
+//! (of equals the earliest) gets the block with the longest lifetime, of the unplaced blocks whose lifetimes lie within
+//! the line. If no block fits, the line is raised to the height of the lower of its two neighbours in time. The paper
+//! leaves open the order of equal lifetimes: here the larger block comes first, then the smaller index.
 //!
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
 //! the same offsets. The length of a lifetime is its number of steps.

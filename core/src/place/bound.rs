@@ -1,6 +1,6 @@
 //! A lower bound on the peak of all placements. A placement whose peak reaches the bound is proved optimal.
 //!
-//! The max load, the most bytes that are alive at one step, is such a bound: it is the weighted clique number ω of the
+//! The max load, the most bytes that are alive at one step, is such a bound: the weighted clique number ω of the
 //! interval graph (Sekiyama et al. 2018; Zhang et al. 2019). Two things raise it:
 //!
 //! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique, which are all alive at one step,

@@ -1,10 +1,11 @@
-//! Weighted interval colouring, as published.
+//! Places blocks by weighted interval colouring, as published.
 //!
 //! Zhang et al. 2019, section 4.1 (SmartPool): blocks are placed one after the other, the largest first; of equal
 //! sizes, the one that begins first; of equal starts too, the one of smaller index. The neighbours of a block are the
 //! placed blocks that are alive with it. Each block takes a range of addresses ("a colour") that none of its neighbours
-//! has: the lowest or the smallest hole that is large enough, else the range on top. The published code never looks at
-//! the hole below the first neighbour when there are two or more; here that hole counts like every other.
+//! has: the lowest or the smallest *hole* (free addresses below a neighbour) that is large enough, else the range on
+//! top. The published code never looks at the hole below the first neighbour when there are two or more; here that hole
+//! counts like every other.
 //!
 //! [`place_backward`] does the same with time reversed: of equal sizes, the block that ends last comes first. This is
 //! not from the paper.
@@ -50,8 +51,8 @@ pub fn place(
 }
 
 /// Gives every block an offset as [`place`] does, but goes backward in time: of equal sizes, the block that ends last
-/// comes first. Each block takes the lowest hole that is large enough. Where an iteration grows at its begin and
-/// shrinks at its end in different ways, the better direction can save a tenth of the memory.
+/// comes first. Each block takes the lowest hole that is large enough. Where the load grows and shrinks in different
+/// ways, the better direction can save a tenth of the memory.
 ///
 /// # Errors
 /// As [`place`](super::place).

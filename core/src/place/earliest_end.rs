@@ -1,5 +1,6 @@
 //! A tree over the lifetimes of blocks that answers: is any block alive only within a given range of sections of time?
-//! Blocks can be taken out of the tree; the *members* are those that are in it.
+//! *Sections* are stretches of time, numbered from 0; each lifetime is a range of them. Blocks can be taken out of the
+//! tree; the *members* are those that are in it.
 //!
 //! A block lies within the sections `[low, high)` exactly when it begins in one of them, and its end is at most `high`.
 //! So a query finds the earliest end of the members that begin in these sections, and compares it with `high`. A

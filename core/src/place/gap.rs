@@ -1,9 +1,10 @@
 //! Places one block after the other into a *hole*: a range of free addresses between its *neighbours*, the placed
-//! blocks that are alive with it.
+//! blocks that are alive with it. Time is cut into *sections*, numbered from 0; two blocks are alive together exactly
+//! if they share one.
 //!
 //! For each block in the given order, the neighbours are collected and sorted by offset. The search then goes upwards
 //! in memory. What lies between the highest end so far, at first 0, and the next begin is a hole. *First fit* takes the
-//! lowest hole that is large enough, *best fit* the smallest, the lower of equals. If no hole is large enough, the
+//! lowest hole that is large enough, *best fit* the smallest, of equals the lowest. If no hole is large enough, the
 //! block goes on top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
 //!
 //! There are two ways to find the neighbours. The caller chooses:
@@ -107,7 +108,8 @@ impl<'a> Gaps<'a> {
     /// Starts with no block placed. If `dense` is true, the placed blocks are kept in the order of their offsets, which
     /// is faster if each block is alive together with many others. If it is false, they are kept in a tree of their
     /// lifetimes. The offsets are the same. `number_sections` divides time into sections, numbered from 0. It writes
-    /// the first section of each block to its first table, and one past the last to its second.
+    /// the first section of each block to its first table, and one past the last to its second. The number that it
+    /// returns is not used.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,

@@ -75,7 +75,8 @@ pub fn place(
 
 /// Places the blocks one after the other, each into free addresses between the placed blocks that are alive with it;
 /// `fit` says into which. `keys` are functions of a block that define the order. Blocks are sorted by the last key, the
-/// smallest value first; blocks of equal value by the key before it, and so on, at last by index.
+/// smallest value first; blocks of equal value by the key before it, and so on, at last by index. `solver` is the
+/// method that the summary names.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],
@@ -127,7 +128,7 @@ pub(super) fn start(b: &Block) -> u64 {
     b.start.into()
 }
 
-/// The sort key that puts the block whose lifetime ends last first.
+/// The sort key by which the block comes first whose lifetime ends latest.
 pub(super) fn end(b: &Block) -> u64 {
     !u64::from(b.end)
 }

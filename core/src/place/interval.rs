@@ -1,11 +1,11 @@
 //! The interval graph of a set of lifetimes: which blocks are alive together.
 //!
 //! Two blocks are adjacent when their lifetimes share a step. The graph is never stored. A [`Sweep`] holds the blocks
-//! sorted by first step and by end. From it, one pass each finds the bytes alive at each step; the edges, which are the
-//! pairs of blocks alive together; the maximal cliques, sets of blocks alive at one step to which no block can be
-//! added; and the components, the smallest sets of blocks that share no step with the blocks of another set. For an
-//! interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every placement
-//! (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
+//! sorted by first step and by end. One pass over it finds each of these: the bytes alive at each step; the edges,
+//! which are the pairs of blocks alive together; the maximal cliques, sets of blocks alive at one step to which no
+//! block can be added; and the components, the smallest sets of blocks that share no step with the blocks of another
+//! set. For an interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every
+//! placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
 //!
 //! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(|E|) for the |E| edges; 3 n indices.
 
@@ -114,15 +114,15 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// True if the blocks of every maximal clique, alive together, have the same sum of sizes.
+    /// True if all maximal cliques have the same load, the sum of their blocks' sizes.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)
     }
 
     /// The maximal cliques, in the order of their steps. A maximal clique is a set of blocks that are all alive at one
-    /// step, to which no block can be added. Where a block ends, the blocks alive just before are such a set, if a
-    /// block has begun since the previous end of a block.
+    /// step, to which no block can be added. There is one for each step at which blocks end, if a block has begun since
+    /// the previous such step: the blocks alive just before.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);

@@ -17,7 +17,8 @@
 //! 400 large blocks, the method ends. Ties: of equal areas, the larger size first, then the earlier start, the longer
 //! lifetime, the lower index. Cost: a search over the large blocks for each part, and O(|E| log n) for the small ones,
 //! for n blocks of which |E| pairs are alive together. Memory: that of a search over at most 400 blocks, 16 KiB on the
-//! stack for these, and a linear part.
+//! stack for these, and a linear part. In the tables, time is cut into *sections*, numbered from 0; each lifetime is a
+//! range of them.
 
 use super::gap::{Fit, Gaps};
 use super::interval::{self, Sweep};
@@ -28,8 +29,8 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort};
 
 /// The most large blocks, which are placed alone before the others. Where a try needs more, the method ends.
 const MOST_LARGE: usize = 400;
-/// How often the max load of all blocks is halved, one entry for each try. The result is the most that the max load of
-/// the small blocks, which are placed after the large ones, may be in that try: at first a quarter, at last a 32nd.
+/// One entry for each try: the max load of all blocks, halved this number of times, is the most that the max load of
+/// the small blocks may be in the try. So this is a quarter at first, a 32nd at last.
 const HALVINGS: [u32; 4] = [2, 3, 4, 5];
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -43,8 +44,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Builds one plan from address 0 upwards. Then places the large blocks alone by exact search, and the others into the
-/// holes that these leave; several times, with other borders between large and small. Keeps the best plan. The budget
-/// of the searches together is `options.nodes`.
+/// holes that these leave; up to four times, each time with more large blocks. Keeps the best plan. The budget of the
+/// searches together is `options.nodes`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -74,6 +75,7 @@ pub fn place(
 
 /// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each entry of [`HALVINGS`],
 /// chooses large blocks, places these alone by exact search, and then the others. A better plan goes to `offsets`.
+/// Returns the summary of the best plan; its `nodes` counts these searches alone.
 #[inline(never)]
 pub(super) fn improve(
     blocks: &[Block],

@@ -1,12 +1,13 @@
 //! A tree over the lifetimes of blocks that answers two questions. Of the blocks that are alive only within a given
 //! range of time, which has the best rank? Which blocks are alive together with a given one?
 //!
-//! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which keeps
-//! neighbours together, and cut into leaves of eight; a balanced tree stands over the leaves. Queries find only some of
-//! the blocks, the *members*. Each member has a rank; a lower rank is better. A node holds the box around the points of
-//! its members, and their best rank. A query asks for a range of begins and a range of ends. It goes down into the
-//! nodes whose boxes overlap these ranges, the node of better rank first. A query for the best rank leaves out nodes
-//! whose best rank is no better than the best found so far.
+//! A lifetime is a range `[low, high)` of *sections*, stretches of time numbered from 0. It is a point in the plane.
+//! The points are sorted along a Z-order curve, which keeps near points together, and cut into leaves of eight; a
+//! balanced tree stands over the leaves. Queries find only some of the blocks, the *members*. Each member has a rank; a
+//! lower rank is better. A node holds the box around the points of its members, and their best rank. A query asks for a
+//! range of begins and a range of ends. It goes down into the nodes whose boxes overlap these ranges, the node of
+//! better rank first. A query for the best rank leaves out nodes whose best rank is no better than the best found so
+//! far.
 //!
 //! Cost: O(n log n) to build over n blocks. A query visits O(√n) nodes at worst, a few dozen in practice. To make a
 //! block a member, or no member, costs O(log n). Memory: 4 n + 10 ⌈n/8⌉ indices.
@@ -131,7 +132,7 @@ impl<'a> LifetimeTree<'a> {
         begin..(begin + LEAF).min(self.len)
     }
 
-    /// Says which of the `n` blocks queries find, and with which ranks. `rank_of(i)` is the rank of block i, where
+    /// Sets the ranks of all `n` blocks, and so which of them queries find. `rank_of(i)` is the rank of block i, where
     /// lower is better, or [`ABSENT`] if queries are not to find it.
     pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
         for i in 0..n {

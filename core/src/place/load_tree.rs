@@ -1,5 +1,5 @@
-//! A tree over the sections of time that holds the load still to be placed in each, in bytes. It answers which section
-//! of a range has the highest load.
+//! A tree over *sections*, stretches of time numbered from 0. It holds a load in bytes for each, such as that of the
+//! blocks still to be placed, and answers which section of a range has the highest load.
 //!
 //! It is a segment tree in which each node has sixteen children. A node holds the highest load among its sections, and
 //! the first section that has this load. So no query has to go down the tree to find the section. Where bytes are
@@ -97,7 +97,7 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Subtracts `size` bytes from the load of every section of time in `[from, to)`.
+    /// Subtracts `size` bytes from the load of every section of time in `[from, to)`, which must not be empty.
     pub(crate) fn subtract(&mut self, from: u32, to: u32, size: u64) {
         let mut level = self.sections;
         // `low..high`: the entries of this level that lie in the range and are to be changed here. `first` and `last`:
@@ -149,7 +149,7 @@ impl<'a> LoadTree<'a> {
     }
 
     /// Returns the number of the section of time in `[from, to)` that has the highest load, the first of equals; and
-    /// this load in bytes.
+    /// this load in bytes. The range must not be empty.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
         let mut level = self.sections;
         let (mut low, mut high) = (from, to);

@@ -1,5 +1,5 @@
-//! Builds many plans with the skyline, the height up to which memory is taken at each step. Each plan has another order
-//! of preference among the blocks; the best plan is kept.
+//! Builds many plans with the skyline, the height up to which memory is taken at each step. A stretch of time with one
+//! height is a *line*. Each plan has another order of preference among the blocks; the best plan is kept.
 //!
 //! The order of preference decides which blocks count as large, and how ties are broken. It changes the peak of best
 //! fit by several percent, and no order is best everywhere. Here a block is worth `width^α ⋅ size^β`, where the width
@@ -8,8 +8,9 @@
 //!
 //! Each way to build a plan is a *start*. Some starts sort the blocks into size classes, and prefer every block of a
 //! higher class to those of a lower one, so that the small blocks wait for the holes that the large ones leave. The
-//! borders between classes are a fixed factor apart, for example 4. Starts also differ in their rule: some look at the
-//! busiest step first, some do not, some look for blocks that fill their line of the skyline.
+//! borders between classes are a fixed factor apart, for example 4. Starts also differ in their rule: some look first
+//! at the busiest step, the one with the most load still to be placed, some do not, some look for blocks that fill
+//! their line.
 //!
 //! The first starts are fixed. Of the later ones, half are drawn at random from a seeded generator: the rule, (α, β),
 //! the size classes, and noise on width and size. The other half change the best start so far: one block in twenty gets
@@ -38,8 +39,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 struct Start {
     /// How the next block is chosen among those that fit on the lowest part of the skyline.
     rule: Rule,
-    /// Sets the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
-    /// degrees. At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
+    /// From 0 to 1, sets the exponents of a block's worth, `width^α ⋅ size^β`: α = cos(`angle` ⋅ 90°), β = sin(`angle`
+    /// ⋅ 90°). At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
     /// is placed first.
     angle: f64,
     /// Sorts the blocks into size classes, of which a higher one is placed first; `None` if there are no classes. For
@@ -110,8 +111,8 @@ impl Series {
 /// The most by which noise changes a block's lifetime and size, in powers of two: a third more (2^0.4), or a quarter
 /// less (2^-0.4).
 const NOISE: f64 = 0.4;
-/// When the best ranking of the blocks so far is varied, one block in this number, on average, gets other random noise
-/// on its lifetime and size, by which blocks are ranked; the others keep theirs.
+/// Blocks are ranked by lifetime and size, with random noise on both. When the best ranking so far is changed, one
+/// block in this number, on average, gets other noise; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -155,7 +156,7 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but tries the ways to build a plan that `series` names. A peak above the capacity is no error here.
+/// As [`place`], but tries the ways to build a plan that `series` names, and a peak above the capacity is no error.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,

@@ -15,14 +15,14 @@
 //!    stack.
 //!
 //! The cost of a gap for a block has two parts. One is the bytes of the gap that the block would leave unused, at most
-//! its own size. The other is high if the block and the neighbour beside which it would lie end far apart: the steps
-//! between the two ends, divided by the block's lifetime, times its size, times a *weight*. For neighbours that end
-//! together leave one large gap. A gap that the block fills costs nothing.
+//! its own size. The other is high if the block and the neighbour beside which it would lie end far apart, because
+//! neighbours that end together leave one large gap. It is the steps between the two ends, divided by the block's
+//! lifetime, times its size, times a *weight*. A gap that the block fills costs nothing.
 //!
 //! No number of groups and no weight is best everywhere. Each order of the stack is tried with several weights on each
 //! side; of each side, the best result is kept. After a few fixed numbers of groups, the numbers of groups and the
-//! weights are drawn at random; noise is then added to the begins and ends that decide the order. A run stops when its
-//! peak reaches that of the best plan.
+//! weights are drawn at random, and so are numbers that are added to the begins and ends that decide the order. The
+//! placement of a side is given up when its peak reaches that of the best plan.
 //!
 //! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost for a block:
 //! O(log n) to find the gaps that are large enough, then a look at each of them that may cost less, and O(gaps) to keep
@@ -86,8 +86,9 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`. If any block is pinned,
-/// leaves the plan as it is. Otherwise ends when one of these is true:
+/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
+/// the better one, which is then in `offsets`. If any block is pinned, leaves the plan as it is. Otherwise ends when
+/// one of these is true:
 ///
 /// - `options.work` blocks have been placed.
 /// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
@@ -264,7 +265,7 @@ impl<'a> Space<'a> {
     /// the same number of blocks, but the last may have fewer. In each group, the block that ends last is lowest. For
     /// the sorting, random numbers of steps are added: at most `2 * noise * m` to a begin, and at most `noise * m` to
     /// an end. Here m is the mean number of steps from a block's begin to the busiest step. `unit` returns random
-    /// numbers in [0, 1).
+    /// numbers in [0, 1). Writes the offsets, in bytes, to `offset`.
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -322,8 +323,8 @@ impl<'a> Space<'a> {
     /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
     /// they are. Each block goes into the gap between two blocks that costs least, or on top if no gap is large enough.
     /// The cost has two parts: the bytes left unused, and a part that grows with the steps between the ends of the
-    /// block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if the peak is not
-    /// below `limit`.
+    /// block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if it is `limit`
+    /// bytes or more.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -441,8 +442,8 @@ impl<'a> Space<'a> {
         best.map(|(_, below, place)| (below, place))
     }
 
-    /// Takes block `i` out of memory. If a block lies above it, its bytes and the free addresses beside it become one
-    /// gap in the table `gaps`.
+    /// Takes block `i` out of memory. Its bytes and the free addresses below and above it become one gap in the table
+    /// `gaps`, unless `i` was the highest block.
     fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
         let (below, above) = (self.below[i], self.above[i]);
         self.take_gap(below, offset);

@@ -86,8 +86,8 @@ pub fn place(
     finish(best, options)
 }
 
-/// Places the blocks by first fit in several orders and in random changes of these orders. Keeps the best plan in
-/// `offsets`.
+/// Places the blocks by first fit in four orders, then in random changes of the best of these. Writes the best plan to
+/// `offsets`, and its peak to `best`. Ends early at a peak that is the lower bound or within the capacity.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -173,8 +173,8 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. An output may share all of its own bytes but
-/// the first `distance` with each of its inputs that is alive at the step: with a size of 8 and a distance of 3, these
-/// are 5 bytes. The output spares the smaller of two figures:
+/// the first `distance` with each of its inputs, if both are alive at the step: with a size of 8 and a distance of 3,
+/// these are 5 bytes. The output spares the smaller of two figures:
 /// - the highest of these numbers;
 /// - their sum, in which none counts for more than the size of its input.
 ///
@@ -277,7 +277,8 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]
     }
 
-    /// Copies the present plan, of peak `peak`, to `offsets` if its peak is below that of the best plan.
+    /// If `peak`, that of the present plan, is below the peak of `best`: copies the plan to `offsets`, and `peak` to
+    /// `best`.
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;

@@ -7,21 +7,21 @@
 //! 1. Take the lowest line, the leftmost of equals. What happens to it depends only on its neighbours, and these are
 //!    higher. So any line that is lower than the one before it and not higher than the one after it may go first, and
 //!    the offsets are the same. The work stays at one place in time until nothing is low there.
-//! 2. Among the unplaced blocks whose lifetime lies within the line pick one by the rule. Put it on the line, which
-//!    splits in up to three.
+//! 2. Of the unplaced blocks whose lifetime lies within the line, pick one by the rule. Put it on the line, which
+//!    splits into up to three lines.
 //! 3. If no block fits, lift the line to its lowest neighbour and merge the two, or all three if both neighbours are
 //!    equal.
 //!
 //! The rule is the published one (longest lifetime first) or any other order of preference. Each may go with *busiest
 //! first*: look at the busiest step under the line, the one with the most load yet to be placed. The height of the line
-//! and that load together are a lower bound on the peak, so a hole over this step costs most. If no block fits over
-//! this step, any block within the line may be picked.
+//! and that load together are a lower bound on the peak, so a hole over this step costs most. If no block that is alive
+//! at this step lies within the line, any block within the line may be picked.
 //!
 //! Where a block rises above the next line, the rest of its own line becomes a narrow hole: nothing wide fits there any
-//! more. Over busy steps, such holes cost much. *Level* does not place such a block if the neighbouring line is far
-//! fuller: if its height plus the load yet to be placed over it is far greater than that sum is for the line itself.
-//! Instead, the line is lifted to the height of the neighbour, and the merged line is wide. *Flush* does the same; and
-//! of the few blocks of best rank it takes the one that leaves the least unused room beside it.
+//! more. Over busy steps, such holes cost much. The *fullness* of a line is its height plus the load yet to be placed
+//! over it. *Level* does not place such a block if the neighbouring line is far fuller. Instead, the line is lifted to
+//! the height of the neighbour, and the merged line is wide. *Flush* does the same; and of the few blocks that come
+//! first in the order of preference, it takes the one that leaves the least unused room beside it.
 //!
 //! Alignment rounds the height of the line up under the block. Pinned blocks are obstacles: a block that would overlap
 //! one goes on top of it.
@@ -58,10 +58,10 @@ pub(crate) struct Skyline<'a> {
     /// A tree over the unplaced blocks that tells whether the lifetime of any of them lies within a given range of
     /// time.
     earliest_end: EarliestEnd<'a>,
-    /// The block of each rank; the rank is the block's place in the order of preference, from 0.
+    /// By rank, a block's place in the order of preference, counted from 0: the block of this rank.
     by_rank: Table<'a, u32>,
-    /// The rank of each block, its place in the order of preference; [`ABSENT`] for a pinned block. Scratch while
-    /// blocks are sorted.
+    /// By block: its rank, the place in the order of preference; [`ABSENT`] for a pinned block. Scratch while blocks
+    /// are sorted.
     rank: Table<'a, u32>,
     /// The pinned blocks, lowest first, as indices in the caller's slice.
     pins: Table<'a, u32>,
@@ -78,7 +78,7 @@ pub(crate) struct Skyline<'a> {
     /// By section of time: the sum of the sizes of the blocks that are alive there, in bytes. Pinned blocks are left
     /// out.
     load: Table<'a, u64>,
-    /// The highest load of any stretch of time, without the pinned blocks, in bytes.
+    /// The highest entry of `load`, in bytes.
     max_load: u64,
 }
 
@@ -231,8 +231,9 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit`, in bytes. Returns the
-    /// peak, or `None` if it has given up; and how many blocks were placed until then.
+    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit` bytes. Writes the offsets,
+    /// in bytes, to `offsets`. Returns the peak in bytes, or `None` if it has given up; and how many blocks without a
+    /// pin were placed.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
@@ -403,8 +404,8 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first line
-    /// that is lower than the one before it and not higher than the one after it.
+    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first line on
+    /// this way that is lower than the line before it in time, and not higher than the line after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {
@@ -418,8 +419,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Puts a block that is alive in the sections `[low, high)` of time on a line of the skyline, which splits in up to
-    /// three lines; `top` is the end of the block in bytes.
+    /// Puts a block that is alive in the sections `[low, high)` of time on a line of the skyline, which splits into up
+    /// to three lines; `top` is the end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {

@@ -1,5 +1,5 @@
-//! Looks for plans without unused bytes, where the same number of bytes is alive in every section of time. In time and
-//! addresses, such a plan is a rectangle cut into the blocks.
+//! Looks for plans without unused bytes, where the same number of bytes is alive in every section of time. With time
+//! and addresses as its two sides, such a plan is a rectangle cut into the blocks.
 //!
 //! *Sections* are numbered from 0. To each belongs a set of blocks that are all alive at one step, to which no block
 //! can be added. Between two sections, some blocks end and others begin. At steps between two sections, fewer bytes may
@@ -7,23 +7,23 @@
 //!
 //! Problem: the load is the max load in every section. Is there a plan with that peak? In such a plan, the bytes of the
 //! blocks that end between two sections are taken by the blocks that begin there, and all other blocks stay where they
-//! are. So a plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order.
-//! Every event is a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that
-//! graph.
+//! are. So a plan is a sequence of *events*: at each, blocks that lie side by side end, and others take their place, in
+//! any order. Every event is a vertex, every block an edge from its first event to its last: the plan is a planar
+//! drawing of that graph.
 //!
 //! Steps:
-//! 1. A *state* is the set of orders in which the blocks that are alive in a section can lie, as a PQ-tree
-//!    ([`pq_tree`]), in the way of Booth and Lueker's test of planarity (1976). Blocks that end together must be
-//!    consecutive; the blocks that begin take their place.
+//! 1. A *state* is the set of orders in which the blocks that are alive in a section can lie. It is stored as a
+//!    PQ-tree, a tree that describes such a set ([`pq_tree`]), as in Booth and Lueker's test of planarity (1976).
+//!    Blocks that end together must be consecutive; the blocks that begin take their place.
 //! 2. Where several blocks end and several begin between two sections, they may form more than one event: in each, a
 //!    group of blocks ends and a group of equal total size begins. A state has a successor for each way to divide the
 //!    blocks into events. The way with a single event is tried first. There may be too many ways to try them all: the
 //!    trees that are made for all states together are at most [`MOST_ITEMS`], and each state has an equal share of
 //!    them.
-//! 3. Of the successors of all states, `width` are kept: those that leave the most orders open and in which blocks that
-//!    soon end together can be consecutive. This is a beam search (Ow and Morton 1988). Both directions of time are
-//!    tried, first with and then without looking ahead to such blocks. Then the width doubles, again and again. After
-//!    the first round, random numbers are added to the costs.
+//! 3. Of the successors of all states, the `width` cheapest are kept. A state costs less the more orders it allows, and
+//!    more if blocks that soon end together cannot lie side by side. This is a beam search (Ow and Morton 1988). Both
+//!    directions of time are tried, first with a look at which blocks soon end together, then without it. Then the
+//!    width doubles, again and again. After the first round, random numbers are added to the costs.
 //! 4. When the last section of time is reached, offsets are read off its state, and events are undone one by one: the
 //!    blocks that end get the place of those that begin, in an order that the PQ-tree before the event allows.
 //!
@@ -53,8 +53,9 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most intermediate states that are made between one section of time and the next: sets of orders of the living
-/// blocks, after some or all of the blocks that end between the two sections were replaced by blocks that begin.
+/// The most intermediate states that are made between one section of time and the next. Such a state is the set of
+/// orders of the living blocks after some or all of the blocks that end between the two sections were replaced by
+/// blocks that begin.
 const MOST_ITEMS: usize = 4096;
 /// Memory for the states of one section of time, in nodes and leaves of PQ-trees for each block of the instance. A
 /// state is the set of orders in which the living blocks can lie, stored as a PQ-tree.
@@ -160,11 +161,11 @@ workspace! {
             /// the first section after the last one in which it is alive.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// By block: the first block in `by_end` that has the same size and end. Two blocks of the same size and
-            /// end can change places while both are alive.
+            /// By block: the first block in `by_end` that has the same size and end. Blocks of the same size and end
+            /// can change places while both are alive.
             kind: u32[n],
-            /// By block: the number of the last group of blocks that end together in which the block was, of those
-            /// looked at so far.
+            /// By block: a number for the last group of blocks looked at that had this block. Each group of blocks that
+            /// end together gets a higher number than those looked at before.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
@@ -174,9 +175,9 @@ workspace! {
             state: u32[STATES * n],
             /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
-            /// By section of time, and by state kept for it: a number that tells from which state of the section before
-            /// it was made. Divided by the section's entry in `share`, it is the index of that state; the whole number
-            /// is that of the intermediate state in between.
+            /// By section of time, and by state kept for it: the number of the intermediate state that became this
+            /// state. Divided by the section's entry in `share` and rounded down, this number is the index of the state
+            /// of the section before from which the state was made.
             back: u32[n * width],
             /// The intermediate states that may become states of the next section of time, the cheapest first: the cost
             /// in the upper half of a word, the number of the intermediate state in the lower half.

@@ -25,16 +25,18 @@
 //! or the pool runs out of memory. The arena then goes back to the pool, except for its live blocks, which become
 //! blocks of the pool at their addresses. So memory is never handed out twice, and live blocks never move.
 //!
-//! A [`Source`] may give further ranges of addresses. It is asked before a plan is given up. If no run of free bytes is
-//! large enough for a request, it is asked for a quarter of the memory there is, for 1 MiB, or for the request,
-//! whichever is the most: so ranges stay few. If it refuses, it is asked for the request alone. For an arena it is
-//! asked for the bytes of the arena. Before it is asked, it gets back the ranges in which no block lives: so the memory
-//! of an old arena is free when a larger one is taken. It also gets back ranges that eight iterations have not used.
+//! A [`Source`] may give further ranges of addresses. If no run of free bytes is large enough for a request, the source
+//! is asked before the plan is given up. It is asked for a quarter of the memory there is, for 1 MiB, or for the
+//! request, whichever is the most, so that ranges stay few. If it refuses, it is asked for the request alone. For an
+//! arena it is asked for the bytes of the arena. Before it is asked, it gets back the ranges in which no block lives:
+//! so the memory of an old arena is free when a larger one is taken. It also gets back ranges that eight iterations
+//! have not used.
 //!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.
 //!
-//! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
+//! Limits: all planned blocks have one alignment; one thread at a time; a plan is made within the call that completes
+//! the record.
 
 use super::config::{self, Config, Memory, kept, pool_live, scratch};
 use super::follow::{self, Answer, Replay};
@@ -133,7 +135,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     /// [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
-    /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
+    /// How many calls of [`interrupt`](Self::interrupt) are still to be undone by a [`resume`](Self::resume).
     pub(super) interruptions: u32,
     /// Whether mallocs and frees are recorded now.
     pub(super) recording: bool,
@@ -262,8 +264,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Marks the end of an iteration. Makes a new plan if there is none, or if the iteration was not served as planned.
-    /// Does nothing if no iteration was [begun](Self::begin_iteration).
+    /// Marks the end of an iteration. Makes a new plan if there is none, if the iteration was not served as planned, or
+    /// if more of its own blocks were freed in it than the plan has. Does nothing if no iteration was
+    /// [begun](Self::begin_iteration).
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
@@ -337,7 +340,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// The addresses of the arena, the memory in which the blocks of the plan lie; empty without a plan. A block at any
-    /// other address belongs to the pool, also if an earlier plan placed it.
+    /// other address belongs to the pool, even if an earlier plan placed it.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
@@ -460,7 +463,8 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     /// Makes a plan of the newest `len` recorded mallocs and frees, which are one iteration, and follows the plan.
     /// Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest `cut`
-    /// events are taken as the beginning of the iteration that is running now.
+    /// events are taken as the beginning of the iteration that is running now. If no block is freed in the iteration,
+    /// there is no plan from here on.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -472,8 +476,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Finds an offset for each of the first `planned` blocks of `self.blocks`, and follows the plan that results. The
-    /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it: they get no offset.
-    /// The running iteration began `cut` mallocs and frees ago.
+    /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it, so they get no
+    /// offset. The running iteration began `cut` mallocs and frees ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();

@@ -37,7 +37,7 @@ impl Config {
     }
 }
 
-/// The memory that an [`Allocator`](super::Allocator) is lent. What the slices hold before does not matter.
+/// The memory that an [`Allocator`](super::Allocator) is lent. What the slices hold at first does not matter.
 #[derive(Debug)]
 pub struct Memory<'a> {
     /// Room for the blocks of an iteration, from which a plan is made.

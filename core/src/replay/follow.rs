@@ -85,8 +85,8 @@ pub struct Replay<'a> {
     next: u32,
     /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,
-    /// Whether a request after the plan's last one is the first of the next iteration. It is so where the caller does
-    /// not mark iterations; otherwise the plan does not have the request.
+    /// What a request after the plan's last one is: if true, the first of the next iteration; if false, a request that
+    /// the plan does not have. True where the caller does not mark iterations.
     endless: bool,
     /// The indices, in the hash table `slots`, of the overdue blocks, which live though the plan has freed them. The
     /// first `overdue_count` entries are in use.
@@ -138,8 +138,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay that has no plan yet. `blocks` bounds the plans that it can be given: the most blocks that an iteration
-    /// may request in a plan, blocks without a place in the arena included.
+    /// A replay that has no plan yet. `blocks` is the most blocks that an iteration of a plan may request, blocks
+    /// without a place in the arena included.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
@@ -191,10 +191,9 @@ impl<'a> Replay<'a> {
 
     /// Takes up `plan`: requests that come from now on are answered from it. Blocks that an earlier plan placed are
     /// forgotten. The blocks of `plan` are those that an iteration both allocates and frees. `outside` are the blocks
-    /// that it allocates and does not free, in the order of first steps: their requests are expected, but get no
-    /// address.
-    /// Sizes are rounded up to a multiple of `alignment`; all offsets must be multiples of it. The request that is
-    /// expected next is the first one at step `phase` of the plan or later. O(n log n).
+    /// that an iteration allocates and does not free, in the order of first steps: their requests are expected, but get
+    /// no address. Sizes are rounded up to a multiple of `alignment`; all offsets must be multiples of it. The request
+    /// that is expected next is the first one at step `phase` of the plan or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
@@ -361,9 +360,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Writes the blocks of the plan that is followed, in the order of their requests, to `blocks`, and their offsets
-    /// to `offsets`. Lifetimes are counted in steps: each request and each free of the plan is a step. Returns how many
-    /// blocks there are. `scratch` lends one 32-bit index for each request. `blocks` and `offsets` must have room for
-    /// all blocks of the plan. O(requests).
+    /// to `offsets`. Lifetimes are counted in steps: each request and each free of these blocks is a step. Returns how
+    /// many blocks there are. `scratch` lends one 32-bit index for each request. `blocks` and `offsets` must have room
+    /// for all blocks of the plan. O(requests).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -426,8 +425,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether there were more live blocks at once that the plan has freed than the list of them holds. Then it is not
-    /// known which these blocks are.
+    /// Whether more blocks were overdue at once (live though the plan has freed them) than the list `overdue` holds. It
+    /// is then not known which blocks are overdue.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -464,7 +463,7 @@ impl<'a> Replay<'a> {
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
-        // No list if there were more overdue blocks than it holds: the others are not known.
+        // `None` if there were more overdue blocks than the list holds: it is not known where they lie.
         list.is_some_and(|list| {
             list.iter().all(|&slot| {
                 let [key, holder] = self.slots[slot];
@@ -474,10 +473,11 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that is larger than the plan's next request, or that comes where the block of the plan's next
-    /// request outlives the iteration. Searches the plan's next requests for one of the size of this request: until it
-    /// is found, or [`AHEAD`] requests whose blocks have a place were compared. Among requests whose blocks outlive the
-    /// iteration, some may be skipped. If no such request is found, answers [`Answer::Missed`].
+    /// Answers a request that is larger than the plan's next request, that comes where the block of the plan's next
+    /// request outlives the iteration, or that comes after the plan's last request. Searches the plan's next requests
+    /// for one of the size of this request, until one is found or [`AHEAD`] requests whose blocks have a place were
+    /// compared. Among requests whose blocks outlive the iteration, some may be skipped. If none is found, answers
+    /// [`Answer::Missed`]. If the request belongs to the next iteration, answers the same and sets `ended`.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {

@@ -30,8 +30,8 @@ impl<S: Source> Allocator<'_, S> {
 
     /// Allocates `size` bytes at a multiple of `alignment` from the pool, by a call of `malloc`, and returns their
     /// address. If no run of free bytes is large enough, takes a range of addresses from the [`Source`]. If that does
-    /// not help, gives up the plan, so that the memory of its arena can be used; but not if the range in which the
-    /// arena lies would be too small even without a block in it. `Err` if `malloc` still fails.
+    /// not help, and the range in which the arena lies would be large enough if it were empty, gives up the plan, so
+    /// that the memory of its arena can be used. `Err` if `malloc` still fails.
     pub(super) fn take_from_pool(
         &mut self,
         size: u64,
@@ -81,8 +81,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Adds 1 to the age of every range, which a use sets to 0. Returns to the [`Source`] the empty ranges of age
-    /// [`IDLE`] or more. Called after each iteration.
+    /// Adds 1 to the age of every range: the iterations since a block was last placed in it. Returns to the [`Source`]
+    /// the empty ranges of age [`IDLE`] or more. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();

@@ -1,7 +1,8 @@
 //! Turns a recorded iteration into blocks to plan.
 //!
-//! Problem: a [`Detector`] has recorded mallocs and frees, and the newest of them are one iteration. It may begin at
-//! any of these events, because a stream that repeats has no beginning. Which blocks are allocated and freed within it?
+//! Problem: a [`Detector`] has recorded mallocs and frees, and the newest of them are one iteration. Any of these
+//! events may be taken as its first, because a stream that repeats has no beginning. Which blocks are allocated and
+//! freed within the iteration?
 //!
 //! Steps: where the caller does not mark iterations, the iteration begins right after the event that leaves the fewest
 //! bytes live (of several such events the latest), so that little outlives it. Each free gives its block an end. Blocks

@@ -86,7 +86,7 @@ impl<S: Source> Allocator<'_, S> {
 
     /// The plan that is followed: its blocks and their offsets in the arena. The blocks are in the order of their
     /// requests, with sizes rounded up to the alignment. Their lifetimes are counted in steps: each request and each
-    /// free of the plan is a step. Both slices are empty if there is no plan. O(n).
+    /// free of these blocks is a step. Both slices are empty if there is no plan. O(n).
     pub fn plan(&mut self) -> (&[Block], &[u64]) {
         if self.arena_len == 0 {
             return (&[], &[]);

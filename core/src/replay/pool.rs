@@ -16,7 +16,7 @@
 //! Cost: O(log n) expected for each call, with n blocks and holes. Each of them takes two 64-bit words and five 32-bit
 //! indices; there is memory for two of them per live block.
 //!
-//! Limits: one alignment for all addresses; sizes are rounded up to it.
+//! Limits: all addresses are multiples of one alignment, and sizes are rounded up to it.
 
 use super::ranges::{Range, Ranges};
 use super::treap::Treap;
@@ -91,8 +91,8 @@ pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
 
 impl<'a> Pool<'a> {
     /// A pool over the addresses `[0, capacity)`, in which nothing is allocated, for at most `live` blocks at once.
-    /// Every address will be a multiple of `alignment`. The memory stays lent as long as the pool lives; none of it is
-    /// touched before it is used. O(1).
+    /// Every address will be a multiple of `alignment` bytes. The workspace `memory` stays lent as long as the pool
+    /// lives; none of it is touched before it is used. O(1).
     ///
     /// # Errors
     /// [`Error::Alignment`] if `alignment` is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
@@ -165,8 +165,8 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes one range of addresses that has no live block and was not used for at least `iterations` iterations.
-    /// Returns this range; `None` if there is none.
+    /// Removes one range of addresses that has no live block and in which no block was placed for at least `iterations`
+    /// iterations. Returns this range; `None` if there is none.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -184,7 +184,7 @@ impl<'a> Pool<'a> {
         Some(range)
     }
 
-    /// Adds 1 to the number of iterations for which each range was not used.
+    /// Adds 1 to the age of each range: the number of iterations since a block was last placed in it.
     pub(super) fn grow_older(&mut self) {
         self.ranges.grow_older();
     }
@@ -222,8 +222,8 @@ impl<'a> Pool<'a> {
 
     /// Allocates `size` bytes, a multiple of the pool's alignment and not 0, at an address that is a multiple of
     /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of at least `size` free bytes, if
-    /// the block fits there at such an address; else the smallest run so long that the block fits wherever it begins.
-    /// O(log n). `Err` if there is neither, or the pool can hold no more blocks.
+    /// the block fits there at such an address; else the smallest run so long that the block fits wherever the run
+    /// begins. O(log n). `Err` if there is neither, or the pool can hold no more blocks.
     pub(super) fn malloc_aligned(&mut self, size: u64, alignment: u64) -> Result<u64, Error> {
         let enough = size.saturating_add(alignment.max(self.alignment) - self.alignment);
         for least in [size, enough] {
@@ -303,7 +303,7 @@ impl<'a> Pool<'a> {
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
     /// at a time. Returns its address and its length in bytes. Keeps back the entries for blocks and runs of free bytes
-    /// that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena are live then. `Err` where
+    /// that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena may be live then. `Err` where
     /// [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
@@ -313,8 +313,8 @@ impl<'a> Pool<'a> {
 
     /// Frees the arena of a plan, the block that begins at `begin`, and makes a block of each part of it that stays in
     /// use. A part is given as its offset from `begin`, its size in bytes and its tag, a number to be kept with the
-    /// block. O(log n) for each part. `Err` if no live block begins there, a part does not lie in free memory, or there
-    /// are as many blocks as the pool can hold.
+    /// block. O(log n) for each part. `Err` if no live block begins at `begin`, a part does not lie in free memory, or
+    /// there are as many blocks as the pool can hold.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,

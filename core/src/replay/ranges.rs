@@ -14,8 +14,8 @@ pub struct Range {
 
 /// Where an allocator gets its ranges of addresses from, and where it returns them.
 pub trait Source {
-    /// Whether the source may give further ranges after the first. If not, the allocator keeps the first until it is
-    /// dropped, and asks for no other.
+    /// Whether the source may give further ranges after the first. If not, the allocator asks for no other, and keeps
+    /// the first until the allocator is dropped.
     fn grows(&self) -> bool;
 
     /// Gives a range of at least `bytes` bytes, which nobody else uses until the allocator gives it back; `None` if the
@@ -46,7 +46,8 @@ impl Source for Fixed {
 /// The ranges of addresses of a pool. They are so few that a search looks at all of them.
 pub(super) struct Ranges<'a> {
     /// Four words for each range: its first address; its length in bytes; the highest address at which a block in it
-    /// has ended so far; and its age, the number of iterations for which it was not used.
+    /// has ended so far; and its age, the number of iterations since a block was last placed in it, or since the range
+    /// was added.
     list: Table<'a, [u64; 4]>,
     count: u32,
     /// The memory that blocks have taken so far, in bytes: for each range, from its first address to the highest end of
@@ -118,8 +119,8 @@ impl<'a> Ranges<'a> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block is placed at `[address, end)`. The age of its range, the iterations for which the range was
-    /// not used, becomes 0, and the highest end of a block in the range is now at least `end`.
+    /// Notes that a block is placed at `[address, end)`. The age of its range becomes 0, and the highest end of a block
+    /// in the range is now at least `end`.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -139,14 +140,14 @@ impl<'a> Ranges<'a> {
         self.list[i] = [begin, bytes, end, age];
     }
 
-    /// Adds 1 to the age of each range: the number of iterations for which it was not used.
+    /// Adds 1 to the age of each range: the number of iterations since a block was last placed in it.
     pub(super) fn grow_older(&mut self) {
         for i in 0..self.count {
             self.list[i][3] = self.list[i][3].saturating_add(1);
         }
     }
 
-    /// The age of range number `i`: for how many iterations it was not used.
+    /// The age of range number `i`: how many iterations ago a block was last placed in it.
     pub(super) fn age(&self, i: u32) -> u64 {
         self.list[i][3]
     }

@@ -1,4 +1,5 @@
-//! Turns a rewritten trace into one that looks as if it had been recorded, so that another pass can read it.
+//! Turns a rewritten trace into one that looks as if it had been recorded, so that another pass can read it: after
+//! recomputation, [`fit`](super::fit) plans swaps in such a trace.
 //!
 //! In a rewritten trace, a block may be freed and allocated again, and an operator may run again to recompute its
 //! outputs. Here each live range of a block, from its malloc to its free, becomes a block of its own, and each run of

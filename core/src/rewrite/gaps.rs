@@ -1,8 +1,9 @@
 //! Gaps: where a block could be swapped out, because no operator accesses it.
 //!
-//! A *gap* is a run of operators in which a block is not accessed. If the block is on the host meanwhile, its bytes on
-//! the device are free while all these operators run. Copies happen at the boundaries between operators. A *version* is
-//! the value that a block holds from one write to the next: one copy on the host serves all gaps of a version.
+//! A *gap*, or idle time, is a run of operators in which a block is not accessed. If the block is on the host
+//! meanwhile, its bytes on the device are free while all these operators run. Copies happen at the boundaries between
+//! operators. A *version* is the value that a block holds from one write to the next: one copy on the host serves all
+//! gaps of a version.
 //!
 //! A persistent block, such as a weight, may have a gap before its first access, the *head*. If it has, it may also
 //! have one after its last access, the *tail*. In its head a block may be swapped as in any other gap. The block may
@@ -47,8 +48,8 @@ record! {
         pub(super) version: VersionId,
         /// The latest earlier gap in which the block holds the same value; none if this gap is the first with it.
         pub(super) previous: Option<GapId>,
-        /// For the gap before a persistent block's first access: the gap after its last access, and the other way
-        /// round. None for every other gap, and where the block has only one of the two.
+        /// The gap before a persistent block's first access and the gap after its last access name each other here.
+        /// None for every other gap, and where the block has only one of the two.
         pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
         /// Whether the block is persistent and no operator of the iteration writes it: the host then has its value from
@@ -118,8 +119,9 @@ record! {
         /// The last gap in which the block holds the value; none if there is none. `Gap::previous` leads from there to
         /// the earlier ones.
         last_gap: Option<GapId>,
-        /// For the first value of a persistent block: the one that the block holds when the iteration ends, which is
-        /// the same if the block is never written. None for every other value, and for a block that is never accessed.
+        /// For the first value of a persistent block: the value that the block holds when the iteration ends. If the
+        /// block is never written, that is the first value itself. None for every other value, and for a block that is
+        /// never accessed.
         pub(super) last: Option<VersionId>,
     }
 }
@@ -144,8 +146,8 @@ workspace! {
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
             /// For each boundary between operators, the number of the first value of a block that can be copied to the
-            /// host from there on, but not earlier. The values of boundary o are numbered from entry o to entry o + 1,
-            /// which is left out. Boundary o is before operator o.
+            /// host from there on, but not earlier. The values of boundary o have the numbers from entry o up to, but
+            /// not including, entry o + 1. Boundary o is before operator o.
             first_version: u32[rows + 2],
             /// The first operator of each gap: a copy of `Gap::begin`, kept apart because the search for swaps reads
             /// that field of many gaps in a row.
@@ -223,8 +225,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// How many idle times of blocks have ended when `operator` ends. One ends at the operator that accesses the block
-    /// next. The result is also the number of the first that ends later.
+    /// How many idle times of blocks have ended when `operator` ends. An idle time ends at the operator that accesses
+    /// the block next. The result is also the number of the first gap that ends after `operator`.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {

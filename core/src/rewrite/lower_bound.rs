@@ -2,17 +2,17 @@
 //! called a schedule, that takes longer than the original by at most a given time, the overhead.
 //!
 //! It is a relaxation: blocks move in parts and without latency, and each row of the trace is looked at on its own. At
-//! the time of a row, the link out, from the device to the host, can have moved only bytes that were ready early
-//! enough, and the link in must bring them back before they are needed. So each block that is away has a window of time
-//! on each link. On the link out the windows of all blocks end together, on the link in they begin together. Taking the
-//! block with the shortest window first gives the most bytes that the link can move.
+//! the time of a row, the link out, from the device to the host, can have moved only as many bytes as its bandwidth
+//! allows since they were written. The link in must bring them back before they are read. So each block that is away
+//! has a window of time on each link. On the link out the windows of all blocks end together, on the link in they begin
+//! together. Taking the block with the shortest window first gives the most bytes that the link can move.
 //!
-//! Blocks of any size may move while they are idle. A block that is never freed also has an idle time that crosses the
-//! end of the iteration: from its last use to its first in the next iteration. One copy out serves all idle times until
-//! the next write. A block that is read before it is written may be on the host from the start; if the iteration writes
-//! it later, it was copied out in the iteration before. In an idle time that ends in a write nothing is copied: the
-//! block takes no memory there. Blocks that are freed are alive before their first access and after their last, as in
-//! the original.
+//! Blocks of any size may move while they are idle: between two accesses by different operators. A block that is never
+//! freed also has an idle time that crosses the end of the iteration: from its last use to its first in the next
+//! iteration. One copy out serves all idle times until the next write. A block that is read before it is written may be
+//! on the host from the start; if the iteration writes it later, it was copied out in the iteration before. In an idle
+//! time that ends in a write nothing is copied: the block takes no memory there. Blocks that are freed are alive before
+//! their first access and after their last, as in the original.
 //!
 //! A part of the overhead is spent before the row and the rest after it; the bound takes the best division. The part
 //! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the
@@ -41,7 +41,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Away::workspace(rows + blocks))
 }
 
-/// A lower bound on the peak load, in bytes, that swaps can reach. It holds for every trace with swaps added that takes
+/// A lower bound on the max load, in bytes, that swaps can reach. It holds for every trace with swaps added that takes
 /// at most `overhead_ns` longer than the trace `rows`.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! An *operator* is a group of rows: its accesses, with the mallocs before them and the frees after them. The last
 //! operator may have no accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every way
 //! to save memory begins with the program: [`Gaps`](super::gaps::Gaps) finds the gaps in which blocks may be swapped,
-//! [`Values`](super::values::Values) which operator makes each value and which operators read it. Cost: O(rows).
+//! and [`Values`](super::values::Values) finds which operator makes each value and which operators read it. Cost:
+//! O(rows).
 
 use super::ids::BlockId;
 use crate::error::RowFault;

@@ -46,7 +46,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Ends the writing and returns how many rows were written; an error if `out` was too short for all rows.
+    /// Ends the writing and returns how many rows were written; [`Error::BufferTooSmall`] if `out` was too short for
+    /// all rows.
     pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });

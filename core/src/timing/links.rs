@@ -1,4 +1,4 @@
-//! The two links between a device and its host, one for each direction. Each link does its copies one after the other.
+//! The simulated links between a device and its host, one for each direction. Each does its copies one after the other.
 
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
@@ -14,17 +14,16 @@ impl Links {
         Self { out_free: 0.0, in_free: 0.0 }
     }
 
-    /// Does a copy on the link to the host; it takes `ns` nanoseconds. The copy begins at the time `ready` (in ns), or
-    /// later, when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in
-    /// ns.
+    /// Simulates a copy to the host that takes `ns` nanoseconds. The copy begins at the time `ready` (in ns), or later,
+    /// when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in ns.
     pub(crate) fn copy_out(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);
         self.out_free = begin + ns;
         (begin, self.out_free)
     }
 
-    /// Does a copy on the link from the host; it takes `ns` nanoseconds. The copy begins at the time `ready` (in ns),
-    /// or later, when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in
+    /// Simulates a copy from the host that takes `ns` nanoseconds. The copy begins at the time `ready` (in ns), or
+    /// later, when the earlier copies on this link are done. Returns the times at which the copy begins and ends, in
     /// ns.
     pub(crate) fn copy_in(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.in_free);

@@ -1,17 +1,23 @@
 //! Simulates how long a trace that was rewritten to save memory takes on a device. The device has three queues, each of
 //! which does one thing after the other: compute (the operators), copies out to the host, and copies in from it.
 //!
-//! An operator takes the time that it took in the original trace, wherever it stands in the rewritten one: the time
-//! from the last access before the operator to its own last access. The part of it before its first access passes
-//! without waiting. At its first access the operator then waits until the copies in of all blocks that it accesses are
-//! done, and the copies out of all blocks that it writes. So the time of an operator's first access should be when the
-//! kernel begins to use its blocks; where all accesses of an operator have the time of its end, copies are hidden
-//! behind the whole operator. When an operator is recomputed, it takes the time from its first access to its last. A
-//! copy starts when compute has reached its row, its queue is free and earlier copies of the block are done. A copy
-//! takes the latency plus its bytes divided by the bandwidth. A free waits for the block's copies. A ReLU's mask (one
-//! bit for each element, kept for the gradient) takes no time to write; the write waits for the mask's copies, and for
-//! the copy in of the mask's block. An operator that reads a mask waits for the mask's copies in. The simulation ends
-//! when all queues are empty.
+//! An *access* is a row in which a block is read or written. Rows take this time:
+//!
+//! - An operator takes the time that it took in the original trace: from the last access before it to its own last
+//!   access. The part before its first access passes without waiting. At its first access, the operator waits until the
+//!   copies in of all blocks that it accesses are done, and the copies out of all blocks that it writes. So the time of
+//!   an operator's first access should be when the kernel begins to use its blocks. Where all accesses of an operator
+//!   have the time of its end, copies are hidden behind the whole operator.
+//! - A recomputed operator takes the time from its first access to its last.
+//! - A copy starts when compute has reached its row, its queue is free and earlier copies of the block are done. A copy
+//!   takes the latency plus its bytes divided by the bandwidth.
+//! - A free waits for the block's copies.
+//! - A ReLU's mask (one bit for each element, kept for the gradient) takes no time to write. The write waits for the
+//!   mask's copies, and for the copy in of the block that the mask is made from. An operator that reads a mask waits
+//!   for the mask's copy in.
+//!
+//! At the end, compute takes the time that the original trace took after its last access. The simulation ends when all
+//! queues are empty.
 //!
 //! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
 //! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.
@@ -69,14 +75,15 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Simulates how long the trace `rewritten` takes on `device`; `rewritten` holds the operators of `recorded` in any
-/// order. Writes to `timings` when each row of `rewritten` happens. Does not check that the trace is valid. O(rows).
+/// Simulates how long the trace `rewritten` takes on `device`; `rewritten` has the operators of `recorded`, in any
+/// order, and may recompute them and copy blocks. Writes to `timings` when each row of `rewritten` happens. Does not
+/// check that the trace is valid. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for an access that does not match the recording, for a block number that names neither a block of
-/// the recording nor a block's mask (see [`Recorded`]), or for a recording in which other accesses stand between those
-/// of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for each row, or the
-/// workspace is too short.
+/// [`Error::Row`] for an access that does not match the recording, for a block number that names neither a block of the
+/// recording nor a block's mask (see [`Recorded`]), or for a recording that recomputes an operator, or has other
+/// accesses between those of one operator; [`Error::TooManyBlocks`] for more blocks than [`block::MAX_BLOCKS`];
+/// [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};

@@ -1,10 +1,11 @@
 //! Which operators of a graph have to run before which others, and an order in which they can.
 //!
-//! An operator runs after the operators whose results it reads. A tensor that is not persistent is produced by the one
-//! operator that writes it without reading it, if there is one. This operator comes before all others that read or
-//! write the tensor, wherever it is listed. An operator that reads and writes the same tensor, as an optimizer does,
-//! updates the tensor; so does every operator that writes a persistent tensor. An update comes after every access of
-//! the tensor that is listed before it, and before every access that is listed after it.
+//! An operator, a node of the graph, runs after the operators whose results it reads. A tensor that is not persistent
+//! ([`Storage::Persistent`]) is produced by the one operator that writes it without reading it, if there is one. This
+//! operator comes before all others that read or write the tensor, wherever it is listed. An operator that reads and
+//! writes the same tensor, as an optimizer does, updates the tensor; so does every operator that writes a persistent
+//! tensor. An update comes after every access of the tensor that is listed before it, and before every access that is
+//! listed after it. An access is a read or a write.
 //!
 //! 1. The accesses of each tensor are gathered, in the order in which the graph lists the operators.
 //! 2. Tensor by tensor, pairs of operators are found of which the second waits for the first. An access waits for the
@@ -52,8 +53,8 @@ pub(crate) struct Dependencies<'a> {
 
 impl<'a> Dependencies<'a> {
     /// Finds which nodes (operators) of a graph wait for which, and a topological order of the nodes. Returns an error
-    /// for an input or output that is no tensor of the graph, for a tensor that a second node produces, and for a
-    /// cycle.
+    /// for an input or output that is no tensor of the graph, for a tensor that is produced twice, for a cycle, and for
+    /// 2²⁸ or more tensors, nodes or operands.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -108,7 +109,7 @@ impl<'a> Dependencies<'a> {
     }
 
     /// Lists in `accesses` which nodes (operators) read or write each tensor, tensor by tensor. Returns an error for an
-    /// input or output that is no tensor of the graph, and for a tensor that a second node produces.
+    /// input or output that is no tensor of the graph, and for a tensor that is produced twice.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {

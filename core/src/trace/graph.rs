@@ -6,11 +6,11 @@
 //!
 //! 1. The operators are put in topological order. A list that is in such an order keeps it, and operators keep their
 //!    numbers.
-//! 2. The rows at time 0 first allocate the persistent tensors; then they allocate and write the tensors that no
-//!    operator produces, which are the inputs of the iteration.
-//! 3. Each operator allocates what it produces, reads its inputs and allocates its workspace. Then its time passes.
-//!    Then it writes and frees the workspace, and writes its outputs. Then those of its inputs and outputs that no
-//!    later operator needs are freed, in their order.
+//! 2. The rows at time 0 first allocate the persistent tensors ([`Storage::Persistent`]); then they allocate and write
+//!    the tensors that no operator produces, which are the inputs of the iteration.
+//! 3. Each operator allocates what it produces, reads its inputs and allocates its workspace: memory that it needs only
+//!    while it runs. Then its time passes. Then it writes and frees the workspace, and writes its outputs. Then those
+//!    of its inputs and outputs that no later operator needs are freed, in their order.
 //! 4. At the end of the iteration, the tensors that have to last until then ([`Storage::Iteration`]) are freed, in
 //!    their order.
 //!
@@ -39,11 +39,11 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// index `k` in the graph.
 ///
 /// # Errors
-/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
-/// produce, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::ZeroSize`] for a tensor that is
-/// used and has no bytes; [`Error::TooManyBlocks`] for 2²⁸ or more tensors, operators or operands, [`Error::Row`] for
-/// 2³² or more rows; [`Error::BufferTooSmall`] if `rows` is shorter than [`Graph::most_rows`] or the workspace is too
-/// short.
+/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that is produced
+/// twice, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::ZeroSize`] for a tensor of 0 bytes
+/// that is used or persistent; [`Error::TooManyBlocks`] for 2²⁸ or more tensors, operators or operands, [`Error::Row`]
+/// for 2³² or more rows; [`Error::BufferTooSmall`] if `rows` is shorter than [`Graph::most_rows`] or the workspace is
+/// too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
@@ -106,14 +106,14 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
 /// Adds a last operator to the trace of a graph. The operator reads all results, so that they are together on the
 /// device at the end even if the trace is rewritten. The results are the tensors that last to the end of the iteration
 /// ([`Storage::Iteration`]). The first `len` elements of `rows` are the trace, as [`rows`] has written it. The new
-/// operator takes no time; its number is the number of operators in the graph. Returns the new length of the trace: a
-/// row more for each result; `len` if there is none. O(`len`).
+/// operator takes no time; its number is the number of operators in the graph. Returns the new length of the trace:
+/// `len` plus the number of results. O(`len`).
 ///
 /// If the trace is to be rewritten, the new operator has to be [ordered](super::Operator::ordered), as operators are by
 /// default; and so has every operator whose outputs nobody reads, since it could otherwise run after the new operator.
 ///
 /// # Errors
-/// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no place for the reads.
+/// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no room for the reads.
 ///
 /// ```
 /// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
@@ -164,8 +164,8 @@ struct Writer<'a, 'g> {
     time_ns: u64,
     /// For each tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// For each tensor: 1 + the number of the operator that used it last; 0 if none has used it so far, or the tensor
-    /// is freed. It tells when an operator names a tensor twice: such a tensor is read, counted and freed only once.
+    /// For each tensor: 1 + the number of the operator that used it last; 0 if no operator has used it yet, or after
+    /// the tensor is freed. With this, a tensor that an operator names twice is read, counted and freed only once.
     seen: Table<'a, u32>,
 }
 
@@ -195,7 +195,8 @@ impl Writer<'_, '_> {
     }
 
     /// Writes the rows of one operator, the node `node` of the graph, to the trace: its mallocs, reads, writes and
-    /// frees. `workspace` is the number of the block for the memory that the operator needs only while it runs.
+    /// frees. `workspace` is the number of the block for the memory that the operator needs only while it runs; it is
+    /// not used if the operator needs none.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {

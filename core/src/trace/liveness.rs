@@ -47,9 +47,9 @@ pub fn residencies(rows: &[Row]) -> usize {
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, a malloc of a live
-/// block, of 0 bytes or with another size than the block had before, a free or access of a block that is not allocated,
-/// a block number that is not below `block_count`; also for 2³² or more rows; [`Error::TooManyBlocks`];
-/// [`Error::BufferTooSmall`] if an output or the workspace is too short.
+/// block, of 0 bytes or with another size than the block had before, a free, access or copy of a block that is not
+/// allocated, a block number that is not below `block_count`; also for 2³² or more rows; [`Error::TooManyBlocks`] for a
+/// `block_count` of 2²⁸ or more; [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::{liveness, Event, Op, Row};
@@ -126,9 +126,10 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row of a trace, with four values: the index of the row; the row; the number of its block's
-/// live range at this row among the live ranges of all blocks, in the order of their mallocs; and its number among
-/// those of this block alone. Both count from 0. Returns an error for a row that cannot follow the rows before it.
+/// Calls `each` for each row of a trace, with four values: the index of the row; the row; and two numbers of the
+/// residency (live range) to which the row belongs, both from 0. The first counts the residencies of all blocks, in the
+/// order of their mallocs; the second those of this block alone. Returns an error for a row that cannot follow the rows
+/// before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -191,10 +192,11 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
 
 /// Merges residencies, live ranges of blocks, that share memory because an operator writes its output over an input:
 /// both become one block for placement. The rows of such an operator show it: between two of its accesses, the free of
-/// one block is directly followed by the malloc of another of the same size. Before the call, `blocks` holds the
-/// residencies that [`lifetimes`] wrote for these rows. After it, the merged blocks are the first elements of `blocks`,
-/// in the order in which they begin, and `part_of` has for each residency the index of its merged block. Returns how
-/// many merged blocks there are. O(rows).
+/// one block is directly followed by the malloc of another of the same size. A residency that shares no memory stays a
+/// block of its own, and counts as a merged block too. Before the call, `blocks` holds the residencies that
+/// [`lifetimes`] wrote for these rows. After it, the merged blocks are the first elements of `blocks`, in the order in
+/// which they begin, and `part_of` has for each residency the index of its merged block. Returns how many merged blocks
+/// there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
@@ -269,9 +271,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each live range of a block the offset of its merged block. `part_of` is what [`merge`] wrote: for each live
-/// range, the index of its merged block. Before the call `offsets` begins with the offsets of the merged blocks;
-/// afterwards it holds the offset of each live range.
+/// Gives each live range of a block the offset, in bytes, of its merged block. `part_of` is what [`merge`] wrote: for
+/// each live range, the index of its merged block. Before the call `offsets` begins with the offsets of the merged
+/// blocks; afterwards it holds the offset of each live range.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

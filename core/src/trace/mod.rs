@@ -1,9 +1,10 @@
 //! One recorded iteration: rows of mallocs, frees and accesses.
 //!
-//! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its step. [`record`]
-//! writes a trace, and [`liveness`] turns it into blocks with lifetimes. [`period`] finds the iteration in an endless
-//! stream of events. [`graph`] makes the trace of a static graph, and [`order`] finds an order of its operators that
-//! needs less memory.
+//! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its step. An access
+//! is a read or a write of a block. [`record`] writes a trace, and [`liveness`] turns it into blocks with lifetimes.
+//! [`period`] finds the iteration in an endless stream of events. [`graph`] makes the trace of a static graph,
+//! [`order`] finds an order of its operators that needs less memory, and [`parallel`] finds lifetimes for operators
+//! that run at the same time. [`Recorded`] is a trace together with what is known of its operators.
 
 pub(crate) mod dependencies;
 pub mod graph;
@@ -24,8 +25,7 @@ pub struct Row {
     pub time_ns: u64,
     /// The size of the block in bytes. It counts only in a row of [`Event::Malloc`].
     pub bytes: u64,
-    /// The number of the block. Blocks are numbered from 0, and no number is left out; only the caller knows their
-    /// names.
+    /// The number of the block. Blocks are numbered from 0; only the caller knows their names.
     pub block: u32,
     /// The operator that the event belongs to.
     pub op: Op,

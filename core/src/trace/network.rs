@@ -1,4 +1,5 @@
-//! A network as a static graph: operators, and the tensors that they read and write.
+//! A network as a static graph: operators, and the tensors that they read and write. [`graph`](super::graph) writes the
+//! trace of such a graph, and [`order`](super::order) finds an order of its operators.
 
 /// What an iteration computes: operators that read and write tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,8 +55,8 @@ impl Graph<'_> {
     }
 
     /// How many block numbers the trace of the graph has. The number of a tensor's block is the index of the tensor.
-    /// The numbers after these are those of workspaces: one for each operator that has one, in the order of the
-    /// operators.
+    /// The numbers after these are for the workspaces ([`Node::workspace`]): one for each operator that has one, in the
+    /// order of the operators.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()

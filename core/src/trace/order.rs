@@ -1,23 +1,24 @@
 //! Finds an order of the operators with the least max load (the most bytes that are alive at once).
 //!
 //! Problem: operators read and write tensors; a tensor takes memory from the first operator that reads or writes it to
-//! the last. Which topological order has the least max load? It is NP-hard (Sethi 1975); real networks are easy.
+//! the last. Which topological order has the least max load? It is NP-hard (Sethi 1975); most real networks are easy.
 //!
 //! Steps:
-//! 1. The order as it is given is the incumbent, the best order so far. The bytes that one operator touches are a lower
-//!    bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is proved to
-//!    be the best. `cut` finds a higher lower bound: for each operator, the fewest bytes that can be alive while it
-//!    runs; the highest of these figures is the bound.
-//! 2. Sources, operators that read nothing, are left out: each runs right before the first operator that reads what it
-//!    makes. `model` says why no order is better.
+//! 1. The order as it is given is the incumbent, the best order so far. The most bytes that any operator touches are a
+//!    lower bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is
+//!    proved to be the best. `cut` looks for a higher lower bound: for each operator, the fewest bytes that can be
+//!    alive while it runs; the highest of these figures is the bound.
+//! 2. Sources are left out: operators that read nothing, need no workspace and make one tensor. Each runs right before
+//!    the first operator that reads this tensor. `model` says why no order is better.
 //! 3. `exact`: best-first search over the sets of operators that may have run at some time. A set is extended by each
 //!    operator that can run next. The set that can be reached with the least max load is extended first. The search
 //!    proves that the order that it finds is the best. If it runs out of memory, it still proves a lower bound.
 //! 4. `beam`: a beam search, if no order is proved to be the best by then. It extends sets of operators by one operator
 //!    at a time, and of the sets of each size it keeps only the best.
 //!
-//! If an operator is ready, needs no more bytes than the max load so far, and does not raise the load, both searches
-//! run it next, and try no other in its place. `model` says why this cannot lead to a higher max load.
+//! If an operator is ready, needs no more bytes than the max load of the operators that have run (or the lower bound,
+//! if that is higher), and does not raise the load, both searches run it next, and try no other in its place. The load
+//! is the bytes that are alive. `model` says why this cannot lead to a higher max load.
 //!
 //! Papers: Ahn et al. 2020 (Serenity: sets of operators, dynamic programming); Liberis and Lane 2019 (enumeration by
 //! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes the operator that frees most,
@@ -41,7 +42,7 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// The search for a lower bound by minimum cuts ends, at the latest, when it has looked at this number of arcs of its
+/// The search for a lower bound by minimum cuts begins no further cut when it has looked at this number of arcs of its
 /// flow networks. That takes about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
@@ -57,8 +58,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Default limits on the search for an order of operators, which were enough for every inference network that was
-    /// tried. With them the search takes a second at most for 1,000 operators.
+    /// Default limits on the search for an order of operators. With them the search takes a second at most for 1,000
+    /// operators.
     fn default() -> Self {
         Self { states: 20_000, width: 64 }
     }
@@ -144,8 +145,9 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 /// slice do not work in place.
 ///
 /// # Errors
-/// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`];
-/// [`Error::BufferTooSmall`] if `order` is not as long as the graph has operators, or the workspace is too short.
+/// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all tensors and
+/// workspaces together have 2⁶⁴ bytes or more; [`Error::BufferTooSmall`] if `order` is not as long as the graph has
+/// operators, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -335,7 +337,8 @@ fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Wor
 
 /// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,
 /// and which operators wait for which. Then calls `reuse`, which adds to the model which operators may write their
-/// outputs over which inputs.
+/// outputs over which inputs. Returns an error for a tensor of 0 bytes that is used or persistent, if the sum of all
+/// sizes overflows, and if `reuse` does.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

@@ -2,22 +2,23 @@
 //!
 //! Problem: lifetimes taken from one order of the operators let two blocks share memory, though in another valid order
 //! both are in use at the same time. Block B may take the memory of block A only if every operator that uses A is an
-//! ancestor of the operator that begins B, by allocating it. An operator's ancestors are those that it waits for,
-//! directly or by way of others. Then A is no longer used when B begins, in every order that the dependencies allow
-//! (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in place of ancestors; here
-//! the ancestors are exact.
+//! ancestor of the operator that begins B, which means to allocate it. An operator's ancestors are those that it waits
+//! for, directly or by way of others. Then A is no longer used when B begins, in every order that the dependencies
+//! allow (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in place of ancestors;
+//! here the ancestors are exact.
 //!
 //! Placement takes lifetimes as intervals of steps, and lets any two blocks share memory whose intervals do not
 //! overlap. A step here is an operator's index in one topological order. So lifetimes are extended until any two blocks
 //! that may be in use at the same time have overlapping intervals. Say that in this order A is used for the last time
 //! before B begins, but the dependencies do not require it. Then either the end of A is moved to after the beginning of
-//! B, or the beginning of B to before the end of A. If only ends are moved, each block has an earliest end that is
-//! enough. If only beginnings are moved, each block has a latest beginning that is enough:
+//! B, or the beginning of B to before the end of A. If only ends are moved, each block A has an earliest end with which
+//! it overlaps all such blocks B. If only beginnings are moved, each block B has a latest beginning with which it
+//! overlaps all such blocks A:
 //!
 //! 1. For each operator v, two operators are found. One is the last in the order that begins a block and is no
-//!    descendant of v, so does not wait for it: a block that v is the last to use must live until then. The other is
-//!    the first in the order that uses a block and is no ancestor of v: a block that v begins must be there by then.
-//!    Both are found with bit sets, for 64 operators of the order at a time.
+//!    descendant of v, so does not wait for it: a block that v is the last to use must live until this operator begins
+//!    its block. The other is the first in the order that uses a block and is no ancestor of v: a block that v begins
+//!    must be there when this operator runs. Both are found with bit sets, for 64 operators of the order at a time.
 //! 2. The order is cut into regions, so that no lifetime is extended out of its region: everything before a region is
 //!    an ancestor of every operator that begins a block in the region or after it. In each region, either ends or
 //!    beginnings are extended, whichever gives the lower max load in the region; ends if both give the same.
@@ -61,8 +62,8 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// entry, is on no stream: it runs whenever its dependencies allow.
 ///
 /// # Errors
-/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if `blocks` or `names` is
-/// shorter than [`Graph::blocks`], or the workspace is too short.
+/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`] if all blocks together have 2⁶⁴ bytes or more;
+/// [`Error::BufferTooSmall`] if `blocks` or `names` is shorter than [`Graph::blocks`], or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
@@ -131,11 +132,11 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
 }
 
-/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. A path is a
-/// chain of operators of which each waits for the one before; its length is the sum of their times. Stream 0 has the
-/// operators of the longest path, stream 1 those of the longest path of the other operators, and so on. The last stream
-/// has all operators that are left. Of equally long paths, one whose first operator comes first in the topological
-/// order is taken. O(paths · edges).
+/// Puts the operators on at most `paths` streams (0 counts as 1), and writes the stream of each operator to `streams`.
+/// A path is a chain of operators of which each waits for the one before; its length is the sum of their times, where a
+/// time of 0 counts as 1 ns. Stream 0 has the operators of the longest path, stream 1 those of the longest path of the
+/// other operators, and so on. The last stream has all operators that are left. Of equally long paths, one whose first
+/// operator comes first in the topological order is taken. O(paths · edges).
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
@@ -210,13 +211,13 @@ struct Orders<'a> {
     /// For each place in the topological order: 1 + the place of the next operator on the same stream; 0 if there is
     /// none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place p in the topological order, that of an operator v: the end of a block
-    /// that v is the last to use. An operator that begins a block, and does not wait for v, might run before this last
-    /// use. The end is 1 + the place of the last such operator; at least 1 + p.
+    /// How far ends are extended. For each place in the topological order: the end of a block that is used last by the
+    /// operator at this place. Operators that begin a block and do not wait for this operator might run before that
+    /// last use. The end is 1 + the place of the last of them, and at least 1 + this place.
     late: Table<'a, u32>,
-    /// How far beginnings are extended. For each place p in the topological order, that of an operator v: the beginning
-    /// of a block that v allocates. An operator that uses a block, and for which v does not wait, might run after v has
-    /// allocated the block. The beginning is the place of the first such operator; at most p.
+    /// How far beginnings are extended. For each place in the topological order: the beginning of a block that the
+    /// operator at this place allocates. Operators that use a block and for which this operator does not wait might run
+    /// after that allocation. The beginning is the place of the first of them, and at most this place.
     early: Table<'a, u32>,
     /// For each place in the topological order: 1 if the lifetimes there are extended at their ends, 0 if at their
     /// beginnings. The value is the same within a region, a part of the order out of which no lifetime is extended.
@@ -274,11 +275,11 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place p in the topological order, that of an operator v, the end of a block that v is the
-    /// last to use. An operator that begins a block, and does not wait for v, might run before this last use. The end
-    /// is 1 + the place of the last such operator; at least 1 + p. `begins` marks the places at which blocks begin. The
-    /// operators that wait for v, its descendants, are found with bit sets, 64 places at a time, from the end of the
-    /// order.
+    /// Fills `late`: for each place in the topological order, the end of a block that is used last by the operator at
+    /// this place. Operators that begin a block and do not wait for this operator might run before that last use. The
+    /// end is 1 + the place of the last of them, and at least 1 + this place. `begins` is 1 at the places at which
+    /// blocks begin. The operators that wait for an operator, its descendants, are found with bit sets, 64 places at a
+    /// time, from the end of the order. `reached` is scratch memory for these sets, a word for each place.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -305,11 +306,11 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place p in the topological order, that of an operator v, the beginning of a block that v
-    /// allocates. An operator that uses a block, and for which v does not wait, might run after this allocation. The
-    /// beginning is the place of the first such operator; at most p. `uses` marks the places at which blocks are used.
-    /// The operators that v waits for, its ancestors, are found with bit sets, 64 places at a time, from the beginning
-    /// of the order.
+    /// Fills `early`: for each place in the topological order, the beginning of a block that the operator at this place
+    /// allocates. Operators that use a block and for which this operator does not wait might run after that allocation.
+    /// The beginning is the place of the first of them, and at most this place. `uses` is 1 at the places at which
+    /// blocks are used. The operators that an operator waits for, its ancestors, are found with bit sets, 64 places at
+    /// a time, from the beginning of the order. `reached` is scratch memory for these sets, a word for each place.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -343,9 +344,9 @@ impl<'a> Orders<'a> {
     }
 
     /// Decides for each region whether the ends or the beginnings of lifetimes are extended there: whichever gives the
-    /// lower max load in the region. A region is a part of the topological order out of which no lifetime is extended.
-    /// `ends` gives the bytes alive at each place in the order if only ends are extended, `beginnings` those if only
-    /// beginnings are.
+    /// lower max load in the region; ends if both give the same. A region is a part of the topological order of the `n`
+    /// operators out of which no lifetime is extended. `ends` gives the bytes alive at each place in the order if only
+    /// ends are extended, `beginnings` those if only beginnings are.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;

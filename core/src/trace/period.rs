@@ -1,4 +1,5 @@
-//! Finds the iteration that repeats in an endless stream of events.
+//! Finds the iteration that repeats in an endless stream of events. The allocator of [`replay`](crate::replay) uses it
+//! where the caller does not mark iterations.
 //!
 //! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
 //! period? Two iterations are the same if their events are equal in kind, in size and in distance: how many events ago
@@ -303,7 +304,8 @@ impl<'a> Detector<'a> {
     }
 
     /// Verifies the candidate for the period after which the stream repeats. Compares the newest event, and a few older
-    /// ones, each with the event one such period before it. If the newest one differs, the candidate is dropped.
+    /// ones, each with the event one such period before it. If the newest one differs, the candidate is dropped. Also
+    /// forgets the latest ended period once more events have come since its end than the ring holds.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;

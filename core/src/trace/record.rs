@@ -5,9 +5,9 @@
 //! that read the rows refuse rows that cannot follow each other, such as a second free of a block.
 //!
 //! Blocks that are allocated between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et
-//! al. 2018, section 4.3) are not part of the plan: they all have the number [`OUTSIDE`], and nothing is ever recorded
-//! of them. A block from before the interruption stays part of the plan, and its accesses and its free are recorded at
-//! any time.
+//! al. 2018, section 4.3) are not part of the trace, nor of a plan made from it: they all have the number [`OUTSIDE`],
+//! and nothing is ever recorded of them. A block from before the interruption stays part of the trace, and its accesses
+//! and its free are recorded at any time.
 //!
 //! Cost: O(1) a call, no memory but the rows.
 
@@ -16,7 +16,7 @@ use crate::Error;
 use crate::error::{Buffer, RowFault};
 
 /// The number of every block that is allocated while the recorder is interrupted. Nothing is recorded of these blocks,
-/// and they are no part of the plan.
+/// and a plan made from the trace does not contain them.
 pub const OUTSIDE: u32 = u32::MAX;
 
 /// Writes what happens in an iteration as rows of a trace, into a buffer: `&mut [Row]`, or an array that it owns, as
@@ -78,7 +78,8 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the buffer is full: nothing is recorded, and the call may be repeated after
-    /// [`hand_over`](Self::hand_over). [`Error::Row`] if `bytes` is 0, or the time is before the time of the last row.
+    /// [`hand_over`](Self::hand_over). [`Error::Row`] if `bytes` is 0, if the time is before the time of the last row,
+    /// or if the 2³² - 1 block numbers are used up.
     pub fn malloc(&mut self, time_ns: u64, bytes: u64) -> Result<u32, Error> {
         if self.interruptions > 0 {
             return Ok(OUTSIDE);
@@ -133,8 +134,9 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.op = Op::None;
     }
 
-    /// Blocks that are allocated from here on, until [`resume`](Self::resume), are not recorded, and are no part of the
-    /// plan. Interruptions nest: blocks are recorded again after as many calls of `resume` as of `interrupt`.
+    /// From here on, until [`resume`](Self::resume), blocks that are allocated are not recorded, and a plan made from
+    /// the trace does not contain them. Interruptions nest: blocks are recorded again after as many calls of `resume`
+    /// as of `interrupt`.
     pub const fn interrupt(&mut self) {
         self.interruptions = self.interruptions.saturating_add(1);
     }

@@ -292,7 +292,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// The number by which operators are sorted: 0 for no operator, 1 + its number for any other.
+/// The number by which operators are sorted: 0 for [`Op::None`], else 1 + the operator's number.
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,

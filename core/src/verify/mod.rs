@@ -195,14 +195,14 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks, places of blocks in the order of their offsets, in which the nearest member below or above a given
+/// A set of ranks. The rank of a block is its place in the order of offsets. The nearest member below or above a given
 /// rank is found fast. The set is a bit set. A second, smaller bit set marks which words of the first are not 0, a
 /// third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins; 0 from `height`
-    /// on. The lowest level has a bit for each rank, each higher level a bit for each word of the level below. 6 levels
-    /// are enough for all ranks of 32 bits.
+    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins. Entries from
+    /// number `height` on are 0. The lowest level has a bit for each rank, each higher level a bit for each word of the
+    /// level below. 6 levels are enough for all ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -270,8 +270,8 @@ impl<'a> Ranks<'a> {
     }
 
     /// The member of the set nearest to `rank` on one side, below or above; `None` if there is none. `pick` decides the
-    /// side: given a word and the number of a bit, it returns the nearest set bit of the word on that side. The search
-    /// climbs the levels of bit sets until a word has such a bit, and then descends to the member.
+    /// side: given a word and the number of a bit, it returns the nearest set bit of the word on that side, if any. The
+    /// search climbs the levels of bit sets until a word has such a bit, and then descends to the member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {

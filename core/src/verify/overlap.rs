@@ -23,8 +23,9 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Proves that `offsets`, in bytes, is a valid plan for `blocks`, or says which constraint it breaks. The two blocks of
-/// an [`Overlap`] may share bytes as far as the overlap allows. The plan's max load is a lower bound on the peak. For
-/// it, the most bytes that overlaps let live blocks share at a step are subtracted from the bytes alive at the step.
+/// an [`Overlap`] may share bytes as far as the overlap allows. The plan's max load is a lower bound on the peak: at
+/// each step, the most bytes that overlaps let live blocks share are subtracted from the bytes alive; the highest
+/// difference counts.
 ///
 /// # Errors
 /// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::NoOverlap`]
@@ -119,7 +120,7 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
 
 /// The most bytes that `overlaps` let live outputs share with live inputs at a step. The caller subtracts them from the
 /// bytes alive there, for a lower bound on the peak. If the overlaps of one output do not stand side by side in the
-/// slice, some bytes count twice, and the bound is lower than it could be.
+/// slice, some bytes may count twice, and the bound is then lower than it could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);

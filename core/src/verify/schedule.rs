@@ -9,15 +9,15 @@
 //! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
 //!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
 //!   recording; accesses that belong to no operator may read any value. A recomputed operator writes the values of its
-//!   first run if it reads the values of its first run, and undefined ones if not. It accesses no persistent block that
-//!   it both reads and writes.
+//!   first run if it reads the values of its first run, and undefined ones if not. Its accesses to a persistent block
+//!   that it both reads and writes are left out.
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
 //! - Operators: between two accesses of an operator stand only mallocs and frees that stand between two of its accesses
 //!   in the recording. No such free moves ahead of such a malloc: blocks that the operator needs at once would share
-//!   memory. If it works in place, there may also stand, after its reads, a free of its first input directly followed by
-//!   the malloc of its first output, of the same size and at the same address.
+//!   memory. If the operator works in place, there may also stand, after its reads, a free of its first input directly
+//!   followed by the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
 //!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
 //!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial
@@ -244,7 +244,7 @@ struct Seen<'a> {
     /// By block: the least size of its bit mask, in bytes. An element has 4 bytes, or fewer if a ReLU that accesses the
     /// block says so: the smallest size if several do.
     mask: Table<'a, u64>,
-    /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is the first.
+    /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is row 0.
     rows: Table<'a, [u32; 2]>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for a row that neither reads nor writes.
@@ -323,10 +323,10 @@ impl<'a> Seen<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// False if the operator is recomputed and has read a value other than in the recording, so that all that it writes
-    /// is undefined, before that read and after it; otherwise true.
+    /// False once a recomputed operator has read an undefined value, or another than in the recording: all that it
+    /// writes, before that read too, is then undefined. Otherwise true.
     same: bool,
-    /// The greatest recorded row of the frees that this run has done between its accesses; 0 if there are none.
+    /// Of this run's frees between its accesses, the greatest row in the recording; 0 if there are none.
     freed: u32,
 }
 
@@ -454,7 +454,7 @@ impl State<'_> {
     }
 
     /// Whether a malloc or free stands between two accesses of the current operator in the recording too. A malloc may
-    /// not come after a free that it preceded there: the block that is allocated could lie over the one that was freed.
+    /// not come after a free that it precedes in the recording: the new block could lie over the freed one.
     fn stands_inside(&mut self, r: &Row) -> bool {
         let Some(open) = self.open.as_mut().filter(|_| self.recorded.masked(r.block).is_none()) else { return false };
         let [malloc, free] = self.seen.rows[r.block];
@@ -469,7 +469,7 @@ impl State<'_> {
     }
 
     /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses the memory of
-    /// `giver` in place.
+    /// `giver` in place. False if `taker` is `None`.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {

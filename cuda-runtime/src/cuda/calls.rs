@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// The host calls, functions that streams run on the host, that have not been made yet. Each has a number: `calls` maps
-/// it to the number of the call's backend and the call; `last` is the last number given.
+/// The host calls that no stream has made yet. Each has a number, and `last` is the last number given. `calls` maps the
+/// number of a call to the number of its backend, and the function to run.
 #[derive(Default)]
 struct Pending {
     last: usize,

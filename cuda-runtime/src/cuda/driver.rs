@@ -1,9 +1,9 @@
 //! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once. If a function is missing that all supported drivers have, that is an error. If one is
-//! missing that only newer drivers have, the runtime does without it, or a call that needs it is an error. `cudarc`'s
-//! own functions look up each symbol when it is first called, and panic if it is missing. They also return a Rust enum,
-//! which has no value for an unknown error of a newer driver. Here a result is a number.
+//! They are looked up once. A driver that lacks a function which all supported drivers have is an error. If a driver
+//! lacks a function that only newer ones have, the runtime does without it, or a call that needs it is an error.
+//! `cudarc`'s own functions look up each symbol when it is first called, and panic if it is missing. They also return a
+//! Rust enum, which has no value for an unknown error of a newer driver. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -90,7 +90,8 @@ impl Driver {
     /// of the wanted GPU, for the error if there is none.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; another error of `cuInit`.
+    /// [`Error::NoDriver`] if there is no driver; [`Error::MissingSymbol`] if the driver lacks a function that all
+    /// supported drivers have; [`Error::NoDevice`] if there is no GPU; another error of `cuInit`.
     pub(super) fn get(ordinal: u32) -> Result<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {

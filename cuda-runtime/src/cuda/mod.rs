@@ -35,8 +35,8 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number that the next backend gets. Functions that its streams are to run on the host are kept with this number,
-/// so that they can be dropped with it.
+/// The number that the next backend gets. Functions that a backend's streams are to run on the host are kept under its
+/// number, so that they are dropped when the backend is.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {

@@ -26,7 +26,7 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// A piece of a stream's work.
 pub(super) enum Task {
-    /// A kernel, a copy or a host call: the function that does it, and how long that takes, in ns.
+    /// A kernel, a copy or a host call: the function that does it, and the simulated time that it takes, in ns.
     Work(Run, f64),
     /// Notes that the stream has reached this point, at which an event was recorded: the event has happened.
     Record(Arc<Point>),
@@ -82,7 +82,8 @@ pub(super) enum Next {
     Nothing,
     /// Nothing yet: the stream waits for an event that has not happened.
     Blocked,
-    /// The stream is to do this piece of work, which does not begin before this time, in ns.
+    /// The stream is to do this piece of work. The number is the simulated time before which the work does not begin,
+    /// in ns.
     Task(Task, f64),
 }
 

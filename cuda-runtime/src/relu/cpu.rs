@@ -1,4 +1,5 @@
-//! ReLU with a mask on the processor, for the backend that needs no GPU. The kernels for the GPU are tested against it.
+//! ReLU with a mask on the processor, for programs on the [`host`](crate::host). The kernels for the GPU are tested
+//! against it.
 //!
 //! Steps: 32 elements at a time (a block) become 32 results and a 32-bit word of the mask, with one bit for each
 //! element. All work on a block is done by loops over arrays without branches, which compilers turn into vector
@@ -334,7 +335,7 @@ fn word(bits: &[bool; BLOCK]) -> u32 {
 }
 
 /// The forward pass for one block of elements. Returns the activation of each element of `x`, and a word of the mask:
-/// bit i is 1 if the gradient of element i passes.
+/// bit i is 1 if the gradient of element i passes unchanged.
 ///
 /// # Safety
 /// `wide` is true only if the processor has AVX2 and F16C.

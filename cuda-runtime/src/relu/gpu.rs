@@ -155,7 +155,7 @@ impl Kernels {
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`], or [`Error::Mask`] for operands that the kernels
-    /// cannot take; [`Error::Driver`].
+    /// cannot take; [`Error::Driver`] if the launch fails.
     ///
     /// # Safety
     /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the

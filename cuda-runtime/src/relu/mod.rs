@@ -129,7 +129,7 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// How many 32-bit words the mask of so many elements has.
+/// How many 32-bit words the mask of `elements` elements has.
 #[must_use]
 pub const fn mask_words(elements: usize) -> usize {
     elements.div_ceil(32)

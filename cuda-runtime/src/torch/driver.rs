@@ -15,8 +15,8 @@ pub trait Driver: Send {
     /// driver reports.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
 
-    /// Frees the memory at `address` when all work is done that this stream has been given so far. Does not wait for
-    /// that work, if the device has stream-ordered allocations.
+    /// Frees what [`alloc`](Self::alloc) returned, once all work is done that this stream was given before this call.
+    /// Waits for that work only if the device has no stream-ordered allocations.
     ///
     /// # Errors
     /// The error that the driver reports.
@@ -44,8 +44,8 @@ pub trait Driver: Send {
     /// The error that the driver reports.
     fn is_capturing(&mut self, stream: Stream) -> Result<bool>;
 
-    /// Makes later work of `stream` wait for the work that `other` has been given so far. Neither stream is being
-    /// captured into a CUDA graph.
+    /// Makes work that `stream` is given after this call wait for the work that `other` was given before. Neither
+    /// stream is being captured into a CUDA graph.
     ///
     /// # Errors
     /// The error that the driver reports.
@@ -69,8 +69,8 @@ pub trait Driver: Send {
     /// The error that the driver reports.
     fn trim(&mut self) -> Result<()>;
 
-    /// How many bytes of the device's memory have been taken by this driver and not returned, used or not: now, and at
-    /// most so far.
+    /// How many bytes of the device's memory the driver holds for the allocator, used or not: now, and at most since
+    /// the device was opened. The second may be the sum of the peaks of two kinds of memory.
     ///
     /// # Errors
     /// The error that the driver reports.

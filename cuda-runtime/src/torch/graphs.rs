@@ -1,7 +1,8 @@
 //! Device memory of the CUDA graphs that PyTorch captures.
 //!
-//! Problem: what is allocated while a stream is captured belongs to the graph. The graph uses the same addresses each
-//! time it is launched, also after PyTorch has freed them, and until PyTorch destroys it.
+//! Problem: while a stream is captured, its work becomes part of a graph instead of being done. What is allocated
+//! meanwhile belongs to the graph. The graph uses the same addresses each time it is launched, also after PyTorch has
+//! freed them, and until PyTorch destroys it.
 //!
 //! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch
 //! calls it: one for each graph, or for several that are never launched at the same time. A freed block is given out
@@ -101,8 +102,8 @@ impl Graphs {
         self.live.get_mut(&address).map(|live| live.stream = None).is_some()
     }
 
-    /// Frees the block at `address`: its memory goes back to its pool; if the pool is not known, the memory is kept for
-    /// the graph. Returns false, and frees nothing, if no live block of a CUDA graph begins there.
+    /// Frees the block at `address`: its memory goes back to its pool; if the pool is not known, the memory is never
+    /// given out again. Returns false, and frees nothing, if no live block of a CUDA graph begins there.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
         if let Some(pool) = pool {

@@ -16,13 +16,13 @@
 //!   of other streams are served by the driver, which knows how to order streams. A block that another stream uses too,
 //!   as `Tensor.record_stream` tells, or that is freed in another stream, is given out again only after that stream's
 //!   work.
-//! - *Graphs.* Before anything else a request asks whether its stream is captured. Memory that is allocated during a
-//!   capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during a capture are taken
-//!   back when it is over. No call is made that a capture forbids.
+//! - *Graphs.* Before anything else a request asks whether its stream is captured into a CUDA graph. Memory that is
+//!   allocated during a capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during
+//!   a capture are taken back when it is over. No call is made that a capture forbids.
 //! - *A new plan.* The allocation that backs the arena of the previous plan stays until its last live block is freed.
 //! - *No memory.* Where the driver has no memory for a request, memory that nothing uses, also an arena without live
 //!   blocks, is given back to the device, and the driver is asked again. Where the driver refuses an arena, the planned
-//!   requests are served one by one; the driver is asked for the arena again after more and more requests.
+//!   requests are served one by one; the driver is asked for the arena again, each time after twice as many requests.
 //! - *Failures* of the driver are errors; after each of them it is still known which memory is free and which is live.
 //!
 //! Limits: a pool of PyTorch's (`torch.cuda.use_mem_pool`) that belongs to no graph is ignored. Memory that is
@@ -62,7 +62,8 @@ impl<D: Driver> Devices<D> {
         Self { open, devices: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Calls `body` with a device. All threads may call it at once; on the same device they run one after the other.
+    /// Calls `body` with the device of this number, which is opened first if it has had no request yet. All threads may
+    /// call this at once; on the same device they run one after the other.
     ///
     /// # Errors
     /// The error of opening the device, for instance if there is none of this number; or the error of `body`.

@@ -1,4 +1,4 @@
-//! Writes an allocator's plan as text, and reads plans from elsewhere.
+//! Writes an allocator's plan as text, reads such a text, and makes an allocator follow a plan that was made elsewhere.
 
 use core::ffi::{c_char, c_void};
 use core::fmt::Write;

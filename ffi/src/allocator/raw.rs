@@ -17,7 +17,7 @@ use crate::system;
 pub(super) struct Raw {
     /// The range of addresses that the caller has given for blocks; `None` if the caller has given none.
     lent: Option<Range>,
-    /// Whether the range of addresses in `lent` has been handed to the allocator, and not given back since.
+    /// Whether the allocator has the range of addresses in `lent` now: it has taken the range and not given it back.
     lent_in_use: bool,
     /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
@@ -117,7 +117,7 @@ impl Source for Raw {
         let pointer = ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0));
         let size = usize::try_from(range.bytes).unwrap_or(0);
         match self.callbacks {
-            // SAFETY: the pair of what has given the pointer, once.
+            // SAFETY: the caller's `alloc` gave the pointer; this is its `free`, called once.
             Some(Callbacks { free, context, .. }) => self.caller.during(|| unsafe { free(context, pointer, size) }),
             // SAFETY: given by `system::alloc` with these, once.
             None => unsafe { system::free(pointer, size, self.alignment) },

@@ -9,7 +9,7 @@ use crate::status::{sublet_status, sublet_status as S};
 
 /// Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If `alignment` exceeds that of the
 /// allocator's parameters, the request is served outside of the plan, in O(log live blocks), and is no part of an
-/// iteration. So set the alignment in the parameters to what most requests need.
+/// iteration. So set the alignment in the parameters to the one that most requests need.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc_aligned(
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
 /// Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
 /// block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
 /// there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
-/// copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
+/// copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
 ///
 /// After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
 #[must_use]

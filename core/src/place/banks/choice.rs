@@ -2,16 +2,17 @@
 //! the temporal knapsack problem (Bartlett et al. 2005).
 //!
 //! Problem: what a block *gains* is the cost that is saved if it lies in the bank. The blocks that lie there and are
-//! alive together may take no more than the capacity. Which blocks gain most together?
+//! alive together may take no more than the capacity. Which blocks gain most together? The answer is used to fill a
+//! bank, and for a lower bound on the cost of all banks.
 //!
-//! Steps: in order of begin each block is taken or left. A *state* is the set of blocks that were taken and are still
-//! alive, with the gain of the choice that led to it. State B is dropped if there is a state A that gains at least as
-//! much, and all blocks of A are in B too. If more than [`WIDTH`] states are left, one of two things is done. Either
-//! the worst are dropped; then the choice that comes out is good, but not proved to be the best. Or the worst become
-//! one state, which holds only the blocks that all of them hold, with the highest of their gains; then the result is at
-//! least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those
-//! that have gained least so far. The gain of a block is spread evenly over its lifetime; if the block is still alive,
-//! only the steps that have passed count.
+//! Steps: the blocks are looked at in the order of their begins, and each is taken or left. A *state* is the set of
+//! blocks that were taken and are still alive, with the gain of the choice that led to it. Where there are more than
+//! [`WIDTH`] states, state B is dropped if there is a state A that gains at least as much, and all blocks of A are in B
+//! too. If more than [`WIDTH`] are still left, one of two things is done. Either the worst are dropped; then the choice
+//! that comes out is good, but not proved to be the best. Or the worst become one state, which holds only the blocks
+//! that all of them hold, with the highest of their gains; then the result is at least what any choice can gain
+//! (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those that have gained least before
+//! the present step: the gain of a block is spread evenly over its lifetime, and only the steps that have passed count.
 //!
 //! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A block that
 //! begins when no slot is free is left out of the bank. Where an upper bound on the gain is computed, the gain of this
@@ -38,8 +39,8 @@ pub(super) struct Candidate {
     pub(super) end: u32,
     /// The bytes that the block takes in the bank of memory, rounded up to the bank's alignment.
     pub(super) size: u64,
-    /// The cost that is saved if the block lies in the bank of memory. Its unit is so large that the sum over all
-    /// blocks is below 2⁶⁴.
+    /// The cost that is saved if the block lies in the bank of memory. The caller chooses the unit, so large that the
+    /// sum over all blocks is below 2⁶⁴.
     pub(super) gain: u64,
     /// Whether the block has to lie in the bank of memory, because it may lie in no other bank that is left.
     pub(super) forced: bool,
@@ -60,10 +61,11 @@ pub(super) enum Excess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     /// The cost that the chosen blocks save in the bank of memory or, with [`Excess::Merged`], an upper bound on what
-    /// any choice saves. `None` if no choice was found in which all blocks fit that have to lie in the bank.
+    /// any choice saves. `None` if no choice was found that fits and takes all blocks that have to lie in the bank.
     pub(super) gain: Option<u64>,
-    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. That is so
-    /// unless more than [`WIDTH`] choices were worth going on with, or a block began while [`SLOTS`] others were alive.
+    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. False if, at
+    /// some block, more than [`WIDTH`] choices were worth going on with, or if a block began while [`SLOTS`] others
+    /// were alive.
     pub(super) exact: bool,
 }
 
@@ -77,7 +79,8 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 
 /// Chooses which blocks lie in a bank of memory. Those alive together take at most `capacity` bytes; the sum of
 /// [`Candidate::gain`], the cost that is saved, is to be high. `by_start` holds the blocks in the order of their
-/// begins; `candidate(i)` is block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
+/// begins; `candidate(i)` is block i. Bit p of `taken` becomes 1 if the block at index p of `by_start` is chosen, else
+/// 0. If no choice is found, `taken` stays as it is. If states were merged, it has no meaning.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -131,11 +134,11 @@ struct States<'a> {
     /// By state of the search: the cost that its chosen blocks save in the bank of memory. Blocks that have ended count
     /// too.
     gain: Table<'a, u64>,
-    /// By state of the search: the cost that its chosen blocks have saved so far. What a block saves is spread evenly
-    /// over its lifetime; if the block is still alive, only the steps that have passed count.
+    /// By state of the search: the cost that its chosen blocks have saved before the present step. What a block saves
+    /// is spread evenly over its lifetime.
     score: Table<'a, u64>,
     /// By state of the search: all its chosen blocks, as bits, in `words` words. Blocks that have ended stay in the
-    /// set. Bit p stands for the block at index p of `by_start`.
+    /// set. Bit p stands for the block at index p in the order of begins.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -208,8 +211,8 @@ impl<'a> States<'a> {
     }
 
     /// Replaces each state of the search by two: one without the block `c`, unless it has to lie in the bank of memory,
-    /// and one with it, if it fits. `slot` is the number of the block's bit among the living blocks, `place` its index
-    /// in `by_start`.
+    /// and one with it, if it fits. `slot` is the number of the block's bit among the living blocks, `place` the
+    /// block's index in the order of begins.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -246,9 +249,9 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state of the search that is no better than another: the other saves at least as much cost, and all of
-    /// its living blocks are in the dropped one too. If more than [`WIDTH`] are left, drops or merges those that are
-    /// least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
+    /// Drops each state of the search that is no better than another: the other saves at least as much cost, and all
+    /// living blocks of the other are in the dropped one too. If at most [`WIDTH`] are left then, returns true. Else
+    /// drops or merges those that are least promising at `step`, where the present block begins, and returns false.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -305,8 +308,8 @@ impl<'a> States<'a> {
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Merges the states of the search at the indices `first..left` of `kept` into that at `first`: it keeps only the
-    /// living blocks that all of them have, and saves as much cost as the best of them.
+    /// Merges the states of the search at the indices `first..left` of `kept` into the state at `first`. This one then
+    /// has only the living blocks that all of them have, and saves as much cost as the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {

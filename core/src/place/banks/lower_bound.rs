@@ -1,4 +1,7 @@
-//! A lower bound on the cost of a placement in banks of memory.
+//! A lower bound on the cost of a placement in banks of memory: a placement that costs no more is the best.
+//!
+//! The *price* of a block in a bank is the bytes that are read from it and written to it, times the cost of a byte in
+//! that bank.
 
 use super::choice::{Candidate, Excess, choose};
 use super::{Bank, Use, allowed, bank, price, shift};
@@ -35,9 +38,8 @@ impl<'a> Fast<'a> {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i`: bytes read and written, times the cost of a byte. If `here` is true, only the
-    /// banks of memory of least cost are looked at; if it is false, only the other banks. `None` if the block may lie
-    /// in none of these.
+    /// The least price of block `i` in the banks of memory of least cost, if `here` is true; in the other banks, if it
+    /// is false. `None` if the block may lie in none of these.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
@@ -49,18 +51,18 @@ impl<'a> Fast<'a> {
     }
 
     /// By how much, at least, the price of block `i` rises if the block lies in a bank of memory that is not one of
-    /// least cost. The price is the bytes read and written, times the cost of a byte. `None` if the block may lie in no
-    /// bank of least cost, or in no other one.
+    /// least cost. `None` if the block may lie in no bank of least cost, or in no other one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// What a byte of a block adds to the cost is a fixed-point number with this many fraction bits ([`bound_by_step`]).
+/// What each byte of a block adds to the cost outside the banks of least cost is a fixed-point number with this many
+/// fraction bits ([`bound_by_step`]).
 const FRACTION: u32 = 32;
 
 /// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
-/// written times the cost of a byte in the block's bank of memory.
+/// written times the cost of a byte in the block's bank of memory ([`Bank::cost`]).
 pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
@@ -72,8 +74,9 @@ pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratc
 
 /// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
 /// because the *fast* banks of memory, those of least cost, cannot hold all blocks. First, the extra cost is computed
-/// as if no block lay in the fast banks. From this is subtracted the most that a set of blocks can save by lying in the
-/// fast banks, within their capacity. The result is in bytes times the unit of [`Bank::cost`].
+/// as if only those blocks lay in the fast banks that may lie in no other. From this is subtracted the most that a set
+/// of blocks can save by lying in the fast banks, within their capacity. The result is in bytes times the unit of
+/// [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -106,7 +109,7 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
 /// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
 /// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
 ///
-/// What a byte of a block adds to the cost is rounded down, so that the result is never above the exact one.
+/// What each byte adds is rounded down, so that the result is never above the exact one.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

@@ -2,19 +2,21 @@
 //!
 //! Problem: banks of memory have a capacity and a cost for each byte that is read or written; a block has a number of
 //! bytes that are read and written while it is alive. Which blocks lie in which bank, so that all fit and the sum of
-//! bytes touched times cost is least? With one fast bank and one without limit it is the interval scheduling problem
-//! with weights and resources (temporal knapsack), which is NP-hard, and placement within a bank is dynamic storage
-//! allocation. `ExecuTorch`'s `banked_greedy` gives the fast bank to the blocks of highest priority as they come.
+//! bytes touched times cost is least? With one fast bank and one without limit, the choice of blocks is interval
+//! scheduling with weights and resources (temporal knapsack), which is NP-hard. The placement within a bank is dynamic
+//! storage allocation. `ExecuTorch`'s `banked_greedy` gives the fast bank to the blocks of highest priority as they
+//! come.
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. The banks are filled one by one, the
 //!    cheapest first. Each gets the set of blocks that saves most, compared with the next more costly bank. This choice
-//!    only sees to it that the bytes alive at each step fit (`choice`). If the blocks cannot be placed, one is left out
-//!    and goes to a later bank: of the block that did not fit and those alive with it, the one that saves least for
-//!    each byte. Then all of this is tried with the large blocks alone.
+//!    only sees to it that the bytes alive at each step fit (`choice`). If the chosen blocks cannot be placed in the
+//!    bank, one of them goes to a later bank: of the block that did not fit and those alive with it, the one that saves
+//!    least for each byte. After that, all of this is done again with the large blocks alone.
 //! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
-//!    that are there. Those come first that lose most for each byte and step if they do not lie in their cheapest bank;
-//!    a block that may lie in one bank alone comes before all others. Then the same with the largest first.
+//!    that are there. First come the blocks whose price would rise most, for each byte and step, in their next more
+//!    costly bank; a block that may lie in one bank alone comes before all others. Then the same is done with the
+//!    largest blocks first.
 //! 3. After each of these ways, each block is tried in cheaper banks again, until none moves: there may be room for it
 //!    now. The cheapest of these placements is kept; one whose cost is the lower bound ends the search.
 //!
@@ -22,13 +24,14 @@
 //! then the largest first; then, a few times, with the block that did not fit moved to the front.
 //!
 //! Lower bound: the sum of the least prices of all blocks, plus the higher of two bounds on the *extra cost*, what is
-//! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first: the extra cost with
-//! no block in the fast banks, less the most that a choice of blocks within their capacity saves (`choice`). The second
-//! looks at each step alone. The bytes alive there beyond that capacity must lie in other banks. This costs least if
-//! the blocks whose price rises least for each byte are put there (a fractional knapsack).
+//! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first bound is the extra
+//! cost with no block in the fast banks, less the most that a choice of blocks within the capacity of the fast banks
+//! saves (`choice`). The second looks at each step alone. The bytes alive at the step beyond the capacity of the fast
+//! banks must lie in other banks. This costs least if these are the bytes of the blocks whose price rises least for
+//! each byte (a fractional knapsack).
 //!
 //! Cost: O(n² banks) for each time that blocks are moved to cheaper banks, where the banks have room; O(n³ banks) where
-//! they are nearly full. Nothing ends the work early. Linear workspace.
+//! they are nearly full. There is no budget that could end the work early. Linear workspace.
 
 mod choice;
 mod lower_bound;
@@ -90,12 +93,12 @@ const NOWHERE: u32 = u32::MAX;
 /// A way to give each block a bank of memory.
 #[derive(Clone, Copy)]
 enum Way {
-    /// The banks of memory are filled one after the other, each with the set of blocks that saves most cost there.
-    /// Blocks smaller than the bank's capacity divided by this number take no part, unless they may lie in no later
-    /// bank; with 0, blocks of all sizes take part.
+    /// The banks of memory are filled one after the other, the cheapest first, each with the set of blocks that saves
+    /// most cost there. Blocks smaller than the bank's capacity divided by this number take no part, unless they may
+    /// lie in no later bank; with 0, blocks of all sizes take part.
     Choice(u64),
-    /// Blocks go one by one into their cheapest bank of memory with room. First come those whose cost would rise most,
-    /// for each byte and step, if they lay in the next more costly bank, see [`loss`].
+    /// Blocks go one by one into their cheapest bank of memory with room. First come the blocks whose price would rise
+    /// most, for each byte and step, in their next more costly bank, see [`loss`].
     Loss,
     /// Blocks go one by one into their cheapest bank of memory with room, the largest first.
     Size,
@@ -118,7 +121,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n))
 }
 
-/// Gives every block a bank of memory and an offset there; `uses` and `spots` have an entry for each block.
+/// Gives every block a bank of memory and an offset there, and writes both to `spots`. `uses` and `spots` have an entry
+/// for each block. Returns the cost of the placement.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; [`Error::Alignment`] for a bank whose alignment is not a
@@ -246,9 +250,9 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room; returns the
-    /// cost. `Err` if a block is left without a bank: `Err(None)` with [`Way::Choice`]; with the other ways
-    /// `Err(Some(error))`, where the error names the block.
+    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room. Returns the sum
+    /// of the prices that the blocks have in their banks. `Err` if a block is left without a bank: `Err(None)` with
+    /// [`Way::Choice`]; with the other ways `Err(Some(error))`, where the error names the block.
     fn fill(
         &mut self,
         way: Way,
@@ -449,10 +453,10 @@ fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// How much more block `i` costs if it does not lie in its cheapest bank of memory, for each byte and step. Its price
-/// in a bank is the bytes read and written, times the cost of a byte. The result is its price in the next more costly
-/// bank less that in the cheapest, divided by the block's size and by its number of steps; with 16 fraction bits. 0 if
-/// the price is the same in all its banks; `u64::MAX` if it may lie in one bank alone.
+/// How much more block `i` costs if it does not lie in its cheapest bank of memory, for each byte and step. The price
+/// of a block in a bank is the bytes read and written, times the cost of a byte. The result is the price in the next
+/// more costly bank, less that in the cheapest, divided by the block's size and by its number of steps; with 16
+/// fraction bits. 0 if the price is the same in all its banks; `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);

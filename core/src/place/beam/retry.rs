@@ -2,8 +2,8 @@
 //! blocks, and tries again with more partial plans. A *partial plan* is a list of the living blocks with their offsets.
 //!
 //! Many partial plans are needed only at the few steps where memory is tight. So the search keeps few at first, and
-//! more only where it fails. Those of an earlier step are not kept; they are put together again from the offsets in the
-//! table `Beam::back`.
+//! more only where it fails. To go back to an earlier block, it puts the partial plans from before that block together
+//! again, from the offsets in the table `Beam::back`. *Sections* are stretches of time, numbered from 0.
 
 use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
 use crate::table::at;
@@ -40,8 +40,8 @@ pub(super) struct Hard {
 }
 
 impl Hard {
-    /// Notes that no partial plan has room for the block at `step`, its index in `Beam::order`. Returns the earlier
-    /// step to go on from; none if this place was tried too often.
+    /// Notes that no partial plan has room for the block at `step`, its index in `Beam::order`. Returns the index in
+    /// `Beam::order` of the earlier block to go on from; `None` if this place was tried more than [`MOST_TRIES`] times.
     pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
         if self.tries == 0 || step > self.step + NEAR {
             (self.step, self.tries) = (step, 0);
@@ -62,7 +62,7 @@ impl Hard {
 }
 
 impl Beam<'_> {
-    /// From now on, keeps `width` partial plans, or as many as there is memory for.
+    /// Sets how many partial plans are kept from now on: `width`, or as many as there is memory for if that is less.
     pub(super) fn widen(&mut self, width: u32) {
         let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
         self.width = width.min(self.most_width()).min(room);
@@ -72,8 +72,8 @@ impl Beam<'_> {
     /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the direction of
     /// time in which this block is placed, and the partial plans that there were before it was placed. Returns the
     /// section of time in which the block before it in `order` begins, seen in this direction of time; `u32::MAX` if
-    /// there is no block before it. Cost: O(`step`), and for each partial plan a look at every step back to the one
-    /// that placed the first of its blocks.
+    /// there is no block before it. Cost: O(`step`), and for each partial plan a look at all blocks placed after the
+    /// first of its blocks.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {

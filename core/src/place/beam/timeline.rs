@@ -1,6 +1,7 @@
-//! The lifetimes of the blocks as a pass of the beam search sees them: from the section of time at which the pass
-//! begins outward, in one direction and then in the other. Time is measured in *ticks* of a *clock*: each section takes
-//! some ticks, and busy sections take more than others.
+//! The lifetimes of the blocks as a pass of the beam search sees them. A *pass* is one attempt to place all blocks. It
+//! begins at one section of time, goes on in one direction, and then from there in the other. Time is divided into
+//! *sections*, numbered from 0, one for each maximal set of blocks that are alive at one step. Time is measured in
+//! *ticks* of a *clock*: each section takes some ticks, and busy sections take more than others.
 
 use crate::place::interval::{self, Sweep};
 use crate::table::Table;
@@ -74,8 +75,8 @@ impl<'a> Timeline<'a> {
         Ok(Self { sections, low, high, clock, beyond, most_alive, start, forward: true })
     }
 
-    /// The section in which block `b` begins, seen in the present direction of time; not before the section at which
-    /// the attempt has begun. Sections are counted in that direction.
+    /// The section in which block `b` begins, or the one at which the attempt has begun if that comes later. Begins are
+    /// seen, and sections counted, in the present direction of time.
     pub(super) fn begin(&self, b: u32) -> u32 {
         let begin = if self.forward { self.low[b] } else { self.sections - self.high[b] };
         begin.max(self.section(self.start))
@@ -146,7 +147,7 @@ impl<'a> Timeline<'a> {
         now == self.section(self.start)
     }
 
-    /// The clock time at which a section begins, seen `forward` in time or backward.
+    /// The clock time, in ticks, at which a section begins, seen `forward` in time or backward.
     fn time(&self, section: u32, forward: bool) -> u32 {
         if forward { self.clock[section] } else { self.clock[self.sections] - self.clock[self.sections - section] }
     }

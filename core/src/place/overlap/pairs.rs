@@ -36,7 +36,7 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Enters an overlap in the tables `inputs` and `distances`. If these have two other inputs of its output already,
+    /// Enters an overlap in the tables `inputs` and `distances`. If they already have two other inputs of the output,
     /// the overlap is left out, and `complete` becomes false. Of overlaps that name the same two blocks, the least
     /// distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
@@ -71,7 +71,7 @@ impl<'a> Pairs<'a> {
     }
 
     /// The most bytes that an output may share with its inputs, counting only inputs for which `beside` is true. With
-    /// one input the output may share its own size, less the least distance by which the output must begin below the
+    /// one input the output may share its own size, less the number of bytes by which it must at least begin below the
     /// input. The result is the smaller of two figures:
     /// - the most bytes that the output may share with any one of the inputs;
     /// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.

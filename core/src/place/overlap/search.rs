@@ -6,27 +6,30 @@
 //! block, and the blocks alive at a step take the sum of their sizes.
 //!
 //! Steps:
-//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
-//!    placed yet is *open*. Its *least* offset is the lowest that it can still have. It is *lifted* if it can lie there
-//!    only on an open block, and not on a placed one.
-//! 2. Each node of the search tree has a block b that no open block can be below while b is at its least offset, and
-//!    has two branches. In the first, b lies there, and all open blocks that are alive with it are above. In the
-//!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. There may be no
-//!    such block b if three or more blocks of equal lifetimes form a ring, in which each is an output that may begin
-//!    where the next one, its input, begins. Then the try of the present capacity is given up.
-//! 3. In each section of time, all open blocks have to fit above the offset of the lowest of them. They take the sum of
-//!    their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not leave this room
-//!    below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot be the lower one,
-//!    the other is.
+//! 1. Only placements are looked at in which every block lies at address 0, on another block, or at its pin. A block
+//!    that is not placed yet is *open*. Its *least* offset is the lowest that it can still have. It is *lifted* if it
+//!    can lie there only on an open block, and not on a placed one.
+//! 2. Each node of the search tree decides about one block b: one that no open block can be below while b is at its
+//!    least offset. The node has two branches. In the first, b lies at its least offset, and all open blocks that are
+//!    alive with it are above. In the second, b lies on an open block; its least offset becomes the lowest at which it
+//!    can lie on one. There may be no such block b if three or more blocks of equal lifetimes form a ring, in which
+//!    each is an output that may begin where the next one, its input, begins. Then the try of the present capacity is
+//!    given up.
+//! 3. Time is divided into *sections*, numbered from 0, one for each maximal set of blocks that are alive at one step.
+//!    In each section, all open blocks have to fit above the offset of the lowest of them. They take the sum of their
+//!    sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not leave this room below
+//!    the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot be the lower one, the
+//!    other is.
 //! 4. The *slack* of a section is the number of bytes by which the lowest of the least offsets there could rise, with
 //!    room left for all open blocks. The next block comes from the section in which 1 + the slack, divided by 1 + the
 //!    number of nodes that failed there, is least. The block is the one with the lowest of the least offsets; of equals
-//!    the largest. If an open block can lie below that one, the lower block is taken instead, and so on, down to a
-//!    block that none can be below.
+//!    the largest. If an open block can lie below the block found, the lower one is taken instead, and so on, down to a
+//!    block that no open block can be below.
 //!
-//! To find the least peak, capacities are tried: the lower bound, half way from there to the peak of the best plan so
-//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. If the constraints
-//! have a capacity, only that one is tried. The number of nodes that failed in each section is kept throughout.
+//! To find the least peak, capacities are tried in rounds: the lower bound, half way from there to the peak of the best
+//! plan so far, and 1 byte below that peak. Each round has twice the nodes of the round before. The rounds end when
+//! lower bound and peak meet. If the constraints have a capacity, only that one is tried. The number of nodes that
+//! failed in each section is kept throughout.
 //!
 //! Cost: O(n) for each look at what a block can lie on, O(alive²) for each section that has changed. Scratch: n²/64
 //! words for who is alive where, and 64 n entries for the changes that the search can take back; the try of a capacity
@@ -48,8 +51,8 @@ const FIRST: u64 = 256;
 /// The whole work of the search is limited: it may look at this number of sections of time for each node of the
 /// caller's budget, `options.nodes`.
 const SECTIONS_PER_NODE: u64 = 2;
-/// The work of the search is counted in sections of time looked at. A short look at each of the sections, or at each of
-/// the blocks, costs less: this number of short looks counts as one section.
+/// The work of the search is counted in sections of time looked at. A short look at a section or at a block costs less:
+/// this number of short looks counts as one section.
 const AT_ONCE: u32 = 16;
 /// The entry in `pin` for a block that is not pinned to an offset.
 const NO_PIN: u64 = u64::MAX;
@@ -309,7 +312,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The highest offset, in bytes, that the block can have within the capacity; none if it does not fit.
+    /// The highest offset, in bytes, that block `b` can have within the capacity; `None` if it does not fit.
     fn latest(&self, b: u32) -> Option<u64> {
         if self.pin[b] != NO_PIN {
             return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
@@ -348,8 +351,8 @@ impl<'a, 'b> Search<'a, 'b> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Raises the least offset of a block to `v`; `lifted` says whether it can lie there only on a block that is not
-    /// placed yet. `Err` if the block cannot lie so high within the capacity, or is pinned lower.
+    /// Raises the least offset of block `b` to `v` bytes; `lifted` says whether `b` can lie there only on a block that
+    /// is not placed yet. `Err` if `b` cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
         if self.latest(b).is_none_or(|latest| v > latest) {
             return Err(Conflict);
@@ -407,8 +410,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Takes the last placement back, and all changes that it led to; returns the block that was placed, or none if no
-    /// placement is left.
+    /// Takes the last placement of a block back, and all changes that it led to. Returns this block; `None` if no block
+    /// is placed.
     fn back(&mut self) -> Option<u32> {
         self.depth = self.depth.checked_sub(1)?;
         let (b, mark) = (self.placed[self.depth], self.marks[self.depth]);
@@ -425,10 +428,10 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until none moves. In each section of time that has
-    /// changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block that
-    /// would lie on no placed block goes up further, to the lowest offset at which it can lie on an unplaced one. `Err`
-    /// if there is no placement within the capacity.
+    /// Raises the least offsets of blocks that are not placed yet, until no more can be raised. In each section of time
+    /// that has changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block
+    /// that would lie on no placed block goes up further, to the lowest offset at which it can lie on an unplaced one.
+    /// `Err` if there is no placement within the capacity.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -466,7 +469,7 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// The highest offset, in bytes, at which a stack of all unplaced blocks of section `s` of time can begin and still
     /// end within the capacity. The height of the stack is the sum of their sizes, less the bytes that overlaps may
-    /// spare. None if it is higher than the capacity.
+    /// spare. `None` if it is higher than the capacity.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -516,7 +519,7 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next; none if all are placed. First a section of time is chosen: the one with the least
+    /// The block to place next; `None` if all are placed. First a section of time is chosen: the one with the least
     /// (slack + 1) / (f + 1). The slack is the number of bytes by which the lowest unplaced block there could rise
     /// above its least offset, with all unplaced blocks there still within the capacity. f is the number of nodes of
     /// the search tree that have failed because of the section. Then a block is chosen: the lowest unplaced block of

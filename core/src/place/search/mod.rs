@@ -130,9 +130,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak or, if there is a capacity, for one within it. Ends when that is found or
-/// proved not to exist, when `options.nodes` are used up, or when `watch` returns a break. `watch` is called every few
-/// hundred nodes and at each improvement.
+/// Looks for the placement of least peak or, if there is a capacity, for one within it. Ends when it is found or proved
+/// not to exist, when `options.nodes` are used up, or when `watch` returns a break; the best plan is then in `offsets`.
+/// `watch` is called every few hundred nodes and at each improvement.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -189,13 +189,13 @@ struct Search<'a> {
     unit: NonZeroU64,
     /// The lower bound on the peak, as a multiple of `unit` bytes.
     lower: u64,
-    /// Whether the sections of time, one for each maximal clique of blocks alive together, all have the same load in
-    /// bytes.
+    /// Whether all sections of time have the same load in bytes. There is one section for each maximal clique of blocks
+    /// alive together.
     full: bool,
-    /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. None if the least peak
+    /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. `None` if the least peak
     /// is looked for.
     capacity: Option<u64>,
-    /// The peak of the best plan so far, in bytes, and the solver that made it; none if there is no plan yet.
+    /// The peak of the best plan so far, in bytes, and the solver that made it; `None` if there is no plan yet.
     best: Option<(u64, Solver)>,
 }
 
@@ -315,7 +315,7 @@ impl<'a> Search<'a> {
 
     /// Tries to raise the lower bound on the peak by searches of windows of time. The blocks of a window are placed
     /// alone; if they do not fit within the bound, it rises. Ends at the latest when the whole search, windows
-    /// included, has spent `limit` nodes.
+    /// included, has spent `limit` nodes. Returns how the searches have ended, as [`Windows::lift`] says.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -332,22 +332,24 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Whether there is nothing left to look for. That is so if the best plan has the lower bound as its peak, if it is
-    /// within the caller's capacity, or if the lower bound is above that capacity.
+    /// Whether there is nothing left to look for: the peak of the best plan is the lower bound or within the caller's
+    /// capacity, or the lower bound is above that capacity.
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
             || self.best.is_some_and(|(peak, _)| units(peak, self.unit) <= enough)
     }
 
-    /// Finds any valid placement, whatever its peak: as there is no limit on the peak, no decision of the search fails.
+    /// Finds any valid placement, whatever its peak, and writes it to `offsets`: as there is no limit on the peak, no
+    /// decision of the search fails.
     fn pile(&mut self, offsets: &mut [u64]) {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
     /// Looks for a placement within `capacity`, in units of `unit` bytes, by one run after the other from the root of
-    /// the search tree. Each run is ended after a number of nodes. Returns when a run finds a placement or proves that
-    /// there is none, or when the search has spent `limit` nodes in all, as [`Tree::spent`] counts them.
+    /// the search tree. Each run is ended after a number of nodes. A placement that is found goes to `offsets`. Returns
+    /// when a run finds a placement or proves that there is none, when `watch` returns a break, or when the search has
+    /// spent `limit` nodes in all, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0u64.. {
@@ -412,7 +414,8 @@ impl<'a> Search<'a> {
         self.state.techniques.has(technique)
     }
 
-    /// The length of the shortest run, in nodes of the search tree. Each run starts at the root of the tree.
+    /// The length of the shortest run, in nodes of the search tree. A run goes through the tree from its root, and is
+    /// ended after a number of nodes.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }
@@ -436,8 +439,7 @@ const fn luby(mut i: u64) -> u64 {
 }
 
 /// The unit, in bytes, in which the search counts: the largest number of bytes of which all offsets can be multiples.
-/// It is the greatest common divisor of sizes, pins and alignments; alignments that divide all sizes and pins do not
-/// count.
+/// It is the greatest common divisor of sizes, pins and those alignments that do not divide all sizes and pins.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

@@ -1,11 +1,12 @@
 //! States of the search that were *refuted*: searched to the end without a placement. They are kept so that the search
 //! goes through each only once.
 //!
-//! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
-//! Whether a component can be completed depends on its open blocks alone: on the least offset that each can have, and
-//! on whether it can lie there only on another open block. Placing the same blocks in another order leads to the same
-//! state again. A state that was searched to the end is kept; where it comes again, in the same run, after a restart or
-//! at a lower capacity, it fails at once.
+//! Time is divided into *sections*, numbered from 0, one for each maximal set of blocks that are alive at one step. A
+//! *component* is a range of sections whose ends no open block crosses; *open* blocks are those that are not placed
+//! yet. Whether a component can be completed depends on its open blocks alone: on the least offset that each can have,
+//! and on whether it can lie there only on another open block. Placing the same blocks in another order leads to the
+//! same state again. A state that was searched to the end is kept; where it comes again, in the same run, after a
+//! restart or at a lower capacity, it fails at once.
 //!
 //! A hash only finds a state; its words are then compared one by one, so no proof rests on a probability. States are
 //! written one after the other into a ring buffer, and new ones overwrite the oldest. Cost: O(blocks of the component)
@@ -66,8 +67,8 @@ impl<'a> Nogoods<'a> {
 
     /// Whether it is known that the blocks still to be placed in the sections `part.0..part.1` of time have no
     /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, at this
-    /// capacity or a higher one, when the same blocks were still to be placed and had the same least offsets: when
-    /// [`State::each_word`] gave the same words.
+    /// capacity or a higher one, when [`State::each_word`] gave the same words: the same blocks were still to be
+    /// placed, and had the same least offsets. It is forgotten when later states overwrite the words.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -97,9 +98,10 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The entry of the hash table `index` for what a state holds in the sections of time `part`. It is found by a hash
-    /// of the words that [`State::each_word`] gives for these. Each word is hashed by itself, together with a number
-    /// that differs from word to word, and the hashes are added up. So a processor can work on several words at once.
+    /// The index in the hash table `index` of the entry for what a state holds in the sections `part.0..part.1` of
+    /// time. It is a hash of the words that [`State::each_word`] gives for these sections. Each word is hashed by
+    /// itself, together with a number that differs from word to word, and the hashes are added up. So a processor can
+    /// work on several words at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {

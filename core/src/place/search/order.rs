@@ -40,12 +40,12 @@ pub(super) fn rank(
     invert(order, n, aside);
 }
 
-/// The offsets of the plan that a run begins near are changed at random by up to this many thousandths.
+/// Where a run begins near a plan, the offsets of this plan are changed at random by up to this many thousandths.
 const NEAR: u64 = 200;
 
-/// Writes to `state.rank` the place of each block in the order in which the search tries blocks, where it begins near a
-/// plan: the block that lies lowest there comes first. `offset` is the offset of each block in the plan; its entries
-/// are changed at random by up to a fifth.
+/// Writes to `state.rank` the place of each block in the order in which a run of the search tries blocks that begins
+/// near a plan: the block that lies lowest in the plan comes first. `offset` is the offset of each block in the plan;
+/// its entries are changed at random by up to a fifth.
 pub(super) fn follow(
     state: &mut State<'_>,
     offset: &mut Table<'_, u64>,
@@ -69,7 +69,8 @@ fn thousandths(random: &mut impl Rng, most: u64) -> u64 {
     1000 - most + u64::from(random.next_u32()) % (2 * most + 1)
 }
 
-/// Turns an order of blocks into the place of each block in it.
+/// Replaces a list of the `n` blocks, in `order`, by the place of each block in that list: entry b becomes the place of
+/// block b, counted from 0.
 fn invert(order: &mut Table<'_, u32>, n: u32, aside: &mut Table<'_, u32>) {
     for i in 0..n {
         aside[order[i]] = i;

@@ -1,4 +1,4 @@
-//! The techniques of the search, by name, so that each can be turned off.
+//! The techniques of the exact search, by name, so that each can be turned off.
 //!
 //! The optimum is the same without any of them; but the search takes longer to find or to prove it. They are turned off
 //! to see what each is worth, and to find the one that is at fault when an answer is wrong.
@@ -10,7 +10,8 @@ pub enum Technique {
     /// Blocks with the same lifetime, size and alignment, and with no given offset, could change places in a plan. So
     /// the search gives them one order from the bottom up: plans with two of them in the other order are not looked at.
     Twins,
-    /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
+    /// Two ranges of time are searched one after the other if no block that is still to be placed crosses from one to
+    /// the other.
     Components,
     /// Where unplaced blocks can lie only on each other, raising the least offset of one block raises the least offsets
     /// of others. These raise that of the first block again, and so on in many small steps. Shortest paths give the
@@ -20,8 +21,7 @@ pub enum Technique {
     /// within the capacity otherwise. The method, edge finding, comes from the scheduling of jobs on a machine that
     /// does one at a time.
     Edges,
-    /// The next block is chosen where the search has failed often: at a time whose blocks have made many of its nodes
-    /// fail.
+    /// The next block is chosen at a time whose blocks have made many nodes of the search tree fail.
     Failures,
     /// A run of the search ends after a number of nodes. The next run tries the blocks in another order: their
     /// lifetimes and sizes, by which they are sorted, are changed at random.
@@ -72,7 +72,7 @@ impl Technique {
         }
     }
 
-    /// The technique of this name; none if no technique has it.
+    /// The technique of this name; `None` if no technique has it.
     ///
     /// ```
     /// use sublet_core::place::search::Technique;

@@ -1,5 +1,6 @@
 //! The search tree: runs of the search from its root, the decisions that lead to the present node, and how they are
-//! taken back.
+//! taken back. Time is divided into *sections*, numbered from 0, one for each maximal set of blocks that are alive at
+//! one step.
 
 use core::ops::ControlFlow;
 
@@ -66,9 +67,11 @@ pub(super) struct Tree<'a> {
     pub fit: u32,
     /// How many nodes of the search tree were looked at since the search began.
     pub nodes: u64,
-    /// The search gives up the present capacity when it has spent this number of nodes since it began (see `spent`).
+    /// The search gives up the present capacity when it has spent this number of nodes since it began
+    /// ([`spent`](Self::spent)).
     pub budget: u64,
-    /// The caller's function `watch` is called next when the search has spent this number of nodes (see `spent`).
+    /// The caller's function `watch` is called next when the search has spent this number of nodes
+    /// ([`spent`](Self::spent)).
     next_watch: u64,
 }
 
@@ -99,7 +102,8 @@ impl<'a> Tree<'a> {
     /// Looks for a placement within `capacity`, from the root of the search tree. Gives up when `limit` nodes have been
     /// looked at since the search began, earlier runs included; when the search has spent `self.budget` nodes, where
     /// other work counts as nodes too ([`spent`](Self::spent)); or when there is no room to record a change. `watch` is
-    /// asked whether to go on each time that a few hundred nodes are spent.
+    /// called each time that a few hundred nodes are spent, with the number of nodes looked at; if it returns a break,
+    /// the run ends.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -172,11 +176,10 @@ impl<'a> Tree<'a> {
     }
 
     /// After a failure, takes back the decisions that place blocks, the last first, until one is taken back that may be
-    /// the cause. Returns the block of that decision; none if there is no such decision.
+    /// the cause. Returns the block of that decision; `None` if there is no such decision.
     ///
-    /// The time is cut into components: ranges at whose borders no block is alive that still has to be placed. Each is
-    /// searched by itself. A decision may be the cause of a failure in a component if it was made in a range of time
-    /// that overlaps it.
+    /// Time is cut into components, ranges whose ends no block still to be placed crosses. Each is searched by itself.
+    /// A decision may be the cause of a failure in a component if the component in which it was made overlaps that one.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -239,7 +242,7 @@ impl<'a> Tree<'a> {
 }
 
 /// The longest component in the range `low..high` of sections of time; of equals the first. No block still to be placed
-/// crosses the ends of a component. None if no such block is alive in `low..high`.
+/// crosses the ends of a component. `None` if no block still to be placed is alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

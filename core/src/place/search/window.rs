@@ -1,24 +1,26 @@
 //! Lower bounds above the max load, from windows of time whose blocks do not fit.
 //!
-//! Problem: the max load is a lower bound on the peak, but looks at one step at a time. Blocks that cross from one
-//! crowded step to the next may have no place that suits both. So the blocks of a window of time, cut off at its ends,
-//! are placed alone, by the exact search itself. If they have no placement within a capacity, the whole instance has
-//! none: destructive lower bounds (Klein and Scholl 1999).
+//! Problem: the max load is a lower bound on the peak, but looks at one step at a time. A block that is alive at two
+//! crowded steps may have no place that suits both. So the blocks of a window of time, cut off at its ends, are placed
+//! alone, by the exact search itself. If they have no placement within a capacity, the whole instance has none:
+//! destructive lower bounds (Klein and Scholl 1999).
 //!
 //! Steps:
-//! 1. Windows have two sections of time, then four, eight and so on; each begins a quarter of its length, but at least
-//!    one section, after the one before it. Windows get longer until all windows of one length have too many blocks
-//!    (more than [`SMALL`]). A window whose load stays well below the lower bound is not searched.
+//! 1. Time is divided into *sections*, one for each maximal set of blocks that are alive at one step. Windows have two
+//!    sections, then four, eight and so on; each begins a quarter of its length, but at least one section, after the
+//!    one before it. Windows get longer until all windows of one length have too many blocks (more than [`SMALL`]). A
+//!    window is not searched if its load stays far below the lower bound.
 //! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
 //!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
-//!    bytes. This is not done where something is pinned or aligned.
+//!    bytes. This is not done if any block of the instance is pinned or must be aligned.
 //! 3. If a window has no placement within a capacity, the lower bound is raised above it, and the window is searched
 //!    again, with capacities that grow in steps that double. The window is done when it has a placement within the
 //!    bound, or when its search is cut off.
 //!
 //! When all windows have been searched, those whose search was cut off are searched again with four times the nodes.
-//! Windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has blocks, beside
-//! the nodes of its search. Memory: what a search of [`SMALL`] blocks needs, for one window at a time.
+//! Windows are searched in the order of their lengths, then of their begins. Cost: a window costs as many nodes as it
+//! has blocks, beside the nodes of its search. Memory: what a search of [`SMALL`] blocks needs, for one window at a
+//! time.
 
 use core::ops::ControlFlow;
 
@@ -128,9 +130,10 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. Ends when `lower`
-    /// exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no window is
-    /// left. `lower` and `enough` are in units of `Search::unit` bytes.
+    /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. `enough` is the
+    /// highest capacity that is of interest; both are in units of `Search::unit` bytes. Returns [`End::Infeasible`] if
+    /// `lower` exceeds `enough`, [`End::Limit`] if the budget is used up, [`End::Stopped`] if the caller's `watch` has
+    /// asked to stop, and [`End::Found`] if no window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -177,7 +180,7 @@ impl<'a> Windows<'a> {
     /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`, and returns how
     /// many there are. Blocks that are alive in all of it are left out, unless a block of the instance is pinned or
     /// must be aligned. The blocks are sorted by begin in the window, then end in the window, then size, the largest
-    /// first. Returns none if `members` has no room for all of them, or if the load of each section is far below the
+    /// first. Returns `None` if `members` has no room for all of them, or if the load of each section is far below the
     /// capacity ([`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
@@ -206,7 +209,8 @@ impl<'a> Windows<'a> {
 
     /// Searches one window of time for a placement of its blocks. If it proves that there is none within a capacity,
     /// raises the lower bound `lower` above that capacity; but to no more than one above `enough`, the highest capacity
-    /// that is of interest. Returns [`End::Found`] if the window has a placement within `lower`.
+    /// that is of interest. Returns [`End::Found`] if the window has a placement within `lower`, [`End::Infeasible`] if
+    /// `lower` is now above `enough`, and [`End::Limit`] if the search was cut off.
     fn ask(
         &mut self,
         whole: &State<'_>,

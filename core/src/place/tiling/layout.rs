@@ -8,11 +8,11 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
-    /// in one of the orders that the best PQ-tree found for it allows. Then the plan's events are undone, the last
-    /// first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo it, the
-    /// place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no room
-    /// to keep the PQ-tree before each event.
+    /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in the last section are
+    /// put in one of the orders that the cheapest PQ-tree found for it allows. Then the plan's events are undone, the
+    /// last first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo it,
+    /// the place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no
+    /// room to keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -29,7 +29,7 @@ impl Tiling<'_> {
 
     /// Goes through the sections of time again, and stores each event of the plan, at which blocks that lie side by
     /// side end and others take their place, with the PQ-tree before it. The plan is the one that the search kept as
-    /// the cheapest for the last section. Returns the number of events; none if there is no room for the trees.
+    /// the cheapest for the last section. Returns the number of events; `None` if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -63,7 +63,7 @@ impl Tiling<'_> {
 
     /// Stores an event of the plan as number `event`: the blocks that end, those that take their place, and the PQ-tree
     /// before it. The event is the one that made the tree with number `item`, just before section `section` of time.
-    /// None if there is no room for the tree.
+    /// `None` if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];

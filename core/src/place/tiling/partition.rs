@@ -1,5 +1,5 @@
-//! Groups of blocks that end or begin together, and how they are divided into events. At an event, some blocks end and
-//! others of the same total size take their place.
+//! Groups of blocks that end or begin together, and how they are divided into events, for [`Tiling`](super::Tiling). At
+//! an event, some blocks end and others of the same total size take their place.
 
 /// A group of blocks is divided into a part that has the first block, and the rest. If the group has up to this number
 /// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
@@ -64,7 +64,7 @@ impl Group {
 /// A search for the parts of a group of blocks whose sizes add up to a given sum.
 pub(super) struct Sums {
     group: Group,
-    /// The blocks of the group that are chosen so far, a bit for each; the sum of their sizes is to be a given number
+    /// The blocks of the group that are chosen so far, as in [`Group`]; the sum of their sizes is to be a given number
     /// of bytes.
     taken: u64,
     /// How many bytes are still to be chosen: the sum that the search is given, less the sizes of the blocks in
@@ -82,7 +82,7 @@ impl Sums {
         Self { group, taken: 0, missing: sum, place: 0, steps: 0 }
     }
 
-    /// The next part of the group whose blocks' sizes add up to the given sum; none if there are no more, or if
+    /// The next part of the group whose blocks' sizes add up to the given sum; `None` if there are no more, or if
     /// [`MOST_STEPS`] ends the search. Blocks for which `kind` is equal are alike, and must have adjacent numbers in
     /// the group. Of parts that differ only in which of several like blocks they hold, only one is returned.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {

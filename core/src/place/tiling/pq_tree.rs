@@ -1,4 +1,4 @@
-//! A PQ-tree: a set of orders of leaves (Booth and Lueker 1976).
+//! A PQ-tree: a tree that describes a set of orders of its leaves (Booth and Lueker 1976).
 //!
 //! The children of a P node may stand in any order, those of a Q node in one order or its reverse. If some subsets of
 //! the leaves must each be consecutive, such a tree describes all orders in which every one of these subsets is
@@ -32,17 +32,16 @@ enum Part {
 }
 
 workspace! {
-    /// A PQ-tree, which is a set of orders of leaves, as a row of tokens, one for each node and leaf; and room to make
-    /// another one.
+    /// The loaded PQ-tree, as a sequence of tokens, one for each node and leaf; and room to make another tree.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
             /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes: its nodes and leaves, a parent before
             /// its children.
             next: u32[row],
-            /// By node or leaf of the loaded PQ-tree: how many leaves are before it in the row of nodes and leaves.
+            /// By index in `token`, the loaded PQ-tree: how many of the tokens before this one are leaves.
             leaves: u32[row + 1],
-            /// By node or leaf of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row.
+            /// By index in `token`: how many of the tokens before this one are leaves that are to be replaced.
             marked: u32[row + 1],
             /// The children of one node of the PQ-tree, as indices in `token`.
             child: u32[row],
@@ -64,7 +63,7 @@ const fn span(token: u32) -> u32 {
     if token & KIND == 0 { 1 } else { token & !KIND }
 }
 
-/// The number of the leaf that a token of a PQ-tree stands for; none if the token stands for an inner node.
+/// The number of the leaf that a token of a PQ-tree stands for; `None` if the token stands for a P or Q node.
 pub(super) const fn leaf(token: u32) -> Option<u32> {
     if token & KIND == 0 { Some(token) } else { None }
 }
@@ -106,7 +105,7 @@ impl PqTree<'_> {
 
     /// Makes a PQ-tree from the loaded one. Of the orders that the loaded tree allows, the new one keeps those in which
     /// the `count` leaves for which `replaced` holds are consecutive, and has the leaves `new` in their place. False if
-    /// there is no such order. The loaded tree stays loaded.
+    /// there is no such order; what [`Self::made`] returns is then not a tree. The loaded tree stays loaded.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,
@@ -283,8 +282,8 @@ impl PqTree<'_> {
         })
     }
 
-    /// Looks at the first `n` children in `child`, and writes each one with no leaf that is to be replaced to `next`,
-    /// the tree in the making.
+    /// Copies subtrees to `next`, the tree in the making: of the first `n` nodes and leaves in `child`, those with no
+    /// leaf that is to be replaced.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];

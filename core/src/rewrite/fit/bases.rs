@@ -20,13 +20,13 @@ use crate::{Error, Workspace, WorkspaceLen};
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
-/// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from the highest limit
-/// that is known to be too low to the least memory that a schedule takes so far.
+/// if no schedule fits the limit that was asked for. It is a bisection that begins between the limit found with
+/// [`BOUNDS`] and the least footprint of the schedules made before it.
 const PROBES: u32 = 7;
-/// The search for the lowest limit within which a schedule fits begins with a bisection by a lower bound, which proves
-/// limits too low: between half of the least footprint of the schedules made so far, and the whole of it. It looks at
-/// this many limits. With swaps there is no such bisection: that footprint is the lowest limit already, and searches
-/// just below it would take long.
+/// Before schedules are searched for within lower limits ([`PROBES`]), a lower bound proves some of these limits too
+/// low. This many are looked at, by bisection between half of the least footprint of the schedules made before and the
+/// whole of it. With swaps none is: that footprint is mostly the lowest limit already, and searches just below it take
+/// long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
@@ -75,8 +75,9 @@ impl<'s> Orders<'s> {
         Self { recorded, options, rows, masked, shared }
     }
 
-    /// Makes the traces for each order of the operators in turn, and calls `then` with them. Ends once the best
-    /// schedule adds at most `most` ns to the recorded trace, or once the caller has ended the work.
+    /// Makes the traces for each order of the operators in turn, and calls `then` with them and with `stage`, which
+    /// keeps the best schedule. Returns `stage`. Ends once the best schedule adds at most `most` ns to the recorded
+    /// trace, or once the caller has ended the work. `Err` as [`make`](Self::make), or if `then` fails.
     pub(super) fn each<'a, 'w>(
         &mut self,
         most: f64,
@@ -108,7 +109,8 @@ impl<'s> Orders<'s> {
 
     /// Writes the recorded trace to `self.rows`, with its operators in the order `reordering` (`None`: as recorded),
     /// and with sizes rounded up to the alignment. Returns false if the options do not allow another order, or if none
-    /// is found. `Err` if a row of the trace is invalid, or a size is too large to be rounded up.
+    /// is found. The search for an order ends early once `stops` returns true. `Err` if a row of the trace is invalid,
+    /// or a size is too large to be rounded up.
     fn make(
         &mut self,
         reordering: Option<Reordering>,
@@ -168,9 +170,10 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Searches for schedules within the limit on each trace for the order of the operators that is tried now, by all
-    /// ways to save memory, alone and together. Ends once the best schedule adds at most `most` ns to the recorded
-    /// trace. Tries nothing if a lower bound proves that no schedule in this order is within the limit.
+    /// Searches for schedules within the limit on each trace for the order of the operators that is tried now, by the
+    /// ways to save memory that `options` allow, alone and together. Ends once the best schedule adds at most `most` ns
+    /// to the recorded trace. Tries nothing if a lower bound proves that no schedule in this order is within the limit.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -186,7 +189,8 @@ impl Bases<'_> {
 
     /// Calls `then` for each trace for the order of the operators that is tried now, one after the other. The argument
     /// of `then` is a [`Pass`], which has the trace and does the work on it. Ends once the best schedule adds at most
-    /// `most` ns to the recorded trace, or once the caller has ended the work.
+    /// `most` ns to the recorded trace, or once the caller has ended the work. `Err` if a row is invalid or `then`
+    /// fails.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -219,11 +223,11 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found. It
-    /// bisects the interval up to `least`, a limit that is known to work, from the highest limit that a lower bound
-    /// proves to be too low; from half of `least`, if that is higher. The limits that are tried do not depend on the
-    /// limit in the options, so that a fit to the returned limit succeeds. The search ends early where a schedule fits
-    /// the limit in the options.
+    /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
+    /// The search bisects an interval. The upper end is `least`, a limit that is known to work. The lower end is half
+    /// of `least` or, if a lower bound proves higher limits too low, the highest of these. The limits that are tried do
+    /// not depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early
+    /// where a schedule fits the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,
@@ -265,7 +269,7 @@ impl Bases<'_> {
     }
 
     /// Whether a lower bound proves that no schedule is within `limit` bytes in the order of the operators that is
-    /// tried now.
+    /// tried now. `Err` as [`least_overhead`].
     fn is_too_low(&self, limit: u64, scratch: Workspace<'_>) -> Result<bool, Error> {
         let using = self.options.using.without(Means::Order);
         Ok(least_overhead(self.recorded, &Options { limit, using, ..*self.options }, scratch)?.is_infinite())

@@ -3,8 +3,9 @@
 //! It is assumed that only values that are not recomputed are swapped. While an operator runs, some of their bytes can
 //! be on the host: no more than the links have copied out by then, and no more than they can copy back in before the
 //! values are read. So few bytes can be there at the start and at the end of the iteration, and many in the middle,
-//! where the load is highest. How many is estimated as in [`lower_bound`](crate::rewrite::lower_bound), for each
-//! operator alone.
+//! where the load is highest. Their number is estimated for each operator alone, as in
+//! [`lower_bound`](crate::rewrite::lower_bound). With it, [`hold_back`] makes recomputation leave to swaps what swaps
+//! can save.
 
 use super::Options;
 use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};

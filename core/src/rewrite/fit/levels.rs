@@ -4,7 +4,7 @@
 //! cost per byte is least. The other values may only be swapped. There are two kinds of levels:
 //! - The load is the same in all operators, between the limit and the max load of the recording. This is good where the
 //!   links between device and host are busy all the time (transformers).
-//! - The load in each operator is the limit plus the bytes that the links can keep on the host there
+//! - The load in each operator is the limit plus the bytes that the links can keep on the host while it runs
 //!   ([`carried`](super::carried)): more in the middle of the iteration than at its ends. This is good where the limit
 //!   is tight and the links have time.
 //!
@@ -37,13 +37,13 @@ const LOADS: u64 = 8;
 /// recomputed, and swaps do the rest.
 const PARTS: u64 = 8;
 /// Delays of the whole iteration, in hundredths of the original's time. For each, it is computed how many bytes the
-/// links between device and host can copy if the iteration takes so much longer. These are left to swaps, recomputation
-/// saves the rest, and the time that both add is estimated.
+/// links between device and host can copy if the iteration takes so much longer. These bytes are left to swaps,
+/// recomputation saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
 /// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The shares are all, 3/4
-/// and 15/16, each as a number of [`Level::ALL`] parts. The other values are left to swaps. To leave out a few values
-/// makes a great difference where these take very long to recompute. Each share is tried with each of the [`DELAYS`] by
-/// which the iteration may take longer.
+/// and 15/16. Each is given as a number of equal parts, of which all values have [`Level::ALL`]. The other values are
+/// left to swaps. To leave out a few values makes a great difference where these take very long to recompute. Each
+/// share is tried with each of the [`DELAYS`] by which the iteration may take longer.
 const SHARES: [u64; 3] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15];
 /// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes the
 /// level with the best estimate, and estimates its four neighbours: recomputation down to a lower or a higher load, and
@@ -64,9 +64,8 @@ const ESTIMATE: u64 = 10;
 /// When schedules are first made for a [`Level`] of recomputation, the search for swaps may do the work of a whole
 /// search divided by this.
 const FIRST: u64 = 4;
-/// No estimate is made for a [`Level`] of recomputation that is known to be much slower than the best one: to add at
-/// least `POOR` · (the least estimate + [`LITTLE`] · the time of the original) to the original's time, or at least
-/// `POOR` times what the best schedule of any trace adds.
+/// A [`Level`] of recomputation is not estimated if it is known to add too much time: at least `POOR` times what the
+/// best schedule of any trace adds, or at least `POOR` · (the least estimate + [`LITTLE`] · the time of the original).
 const POOR: f64 = 2.0;
 /// A fraction of the original's time. It is added to the best estimate to find [`Level`]s of recomputation that add too
 /// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
@@ -119,9 +118,9 @@ impl Estimates<'_, '_, '_, '_> {
 }
 
 /// Makes schedules that recompute and swap. For each of several [`Level`]s, recomputes as much as the level says, then
-/// swaps until the load is within `limit` bytes. `peak` is the max load of the recording, in bytes. `work` is how many
-/// operators and idle times of blocks a search may look at. `Err` if a row of the trace is invalid or the workspace is
-/// too short.
+/// swaps until the load is within `limit` bytes. `pass` keeps the best schedule. `peak` is the max load of the
+/// recording, in bytes. `work` is how many operators and idle times of blocks a search for swaps may look at. `Err` if
+/// a row of the trace is invalid or the workspace is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -166,12 +165,13 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 /// levels are estimated, in this order:
 /// - all values may be recomputed, until the load is at one of [`LOADS`] loads between `limit` and `peak`;
 /// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
-/// - swaps take what the links can copy while the iteration takes longer by one of the [`DELAYS`], and recomputation
-///   the rest;
-/// - neighbours of the best level so far.
+/// - swaps save as many bytes as the links between device and host can copy if the iteration takes longer by one of the
+///   [`DELAYS`], and recomputation saves the rest;
+/// - neighbours of the best of these levels: recomputation of a little more, or of a little less.
 ///
 /// `limit` and `peak`, the max load of the recording, are in bytes. `quick` says how much work one estimate may do.
-/// `Err` if a row of the trace is invalid or the workspace is too short.
+/// Returns the estimates; unused entries have infinite times. `Err` if a row of the trace is invalid or the workspace
+/// is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,

@@ -18,9 +18,10 @@
 //! overhead.
 //!
 //! The bound is the least overhead that can be divided into two such parts so that copies and recomputation together
-//! bring back enough bytes. The bytes that are cheapest to recompute are recomputed first (a fractional knapsack,
-//! Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an input of their size
-//! take no memory, and masks take none. Blocks that are next read by the gradient of a `ReLU` may be away at no cost.
+//! bring back all bytes that have to be away. The bytes that are cheapest to recompute are recomputed first (a
+//! fractional knapsack, Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an
+//! input of their size take no memory, and masks take none. Blocks that are next read by the gradient of a `ReLU` may
+//! be away at no cost.
 //!
 //! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
 //! that an operator touches have to be on the device all the same, and the bound says only whether they are within the
@@ -257,7 +258,7 @@ impl Sources<'_> {
     /// two has to be kept, on the device or on the host. The source cannot be recomputed itself, is not smaller than
     /// the idle block, is not persistent, holds one value only, and is not accessed once the idle time has begun. A
     /// source that was found for another block before is not taken. Returns the operator that writes the source; none
-    /// if there is no source.
+    /// if there is no source, or if the idle block itself cannot be recomputed.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;

@@ -8,10 +8,10 @@
 //! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
 //!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
 //!    made after recomputation, which takes it into account, and before swaps. Masks and in-place reuse take no time:
-//!    where they are enough, nothing else is tried.
+//!    where a schedule with these alone fits, nothing else is tried.
 //! 3. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
-//! 4. Recomputation, then swaps: recomputation down to a level (a load, or what the links can carry), then swaps down
-//!    to the limit, for a grid of levels (module `levels`).
+//! 4. Recomputation, then swaps: values are recomputed until the load is down to some level, and swaps bring it down to
+//!    the limit. Many levels are tried (module `levels`).
 //! 5. Swapping alone: the [`Policy`] decides which blocks are swapped, so that the load is within the limit. The times
 //!    for which blocks are on the device are then shortened as far as the schedule takes no longer. [`Policy::Auto`]
 //!    and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep the schedule of least
@@ -31,10 +31,10 @@
 //! once one fits, for each order alone.
 //!
 //! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
-//! and on the recorded trace too. This is left out only where the bound proves that it cannot win, or where a plan is
-//! found to take much longer than the best schedule: it is not placed then. So a fit with more means is seldom worse
-//! than one with fewer. The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for
-//! iterations that repeat: persistent blocks may be on the host at the start and the end of the iteration.
+//! and on the recorded trace too. Such a try is left out only where the bound proves that it cannot win. A plan that
+//! takes much longer than the best schedule is not placed. So a fit with more means is seldom worse than one with
+//! fewer. The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that
+//! repeat: persistent blocks may be on the host at the start and the end of the iteration.
 
 mod bases;
 mod carried;
@@ -81,8 +81,8 @@ pub struct Options {
     pub policy: Policy,
     /// The size of the smallest block that may be swapped, in bytes.
     pub least_bytes: u64,
-    /// Whether persistent blocks, such as weights, all stay on the device. They have to if their memory belongs to
-    /// somebody else, as that of a framework's parameters does.
+    /// Whether all persistent blocks (allocated at time 0 and never freed, such as weights) stay on the device. They
+    /// have to if their memory belongs to somebody else, as that of a framework's parameters does.
     pub keep_persistent: bool,
     /// The alignment of all offsets, in bytes: a power of two. Sizes are rounded up to a multiple of it while the trace
     /// is fitted.
@@ -91,7 +91,7 @@ pub struct Options {
     pub seed: u64,
     /// The work that a search for swaps may do for each row of the trace, counted in operators and idle times of blocks
     /// looked at. Rows beyond the first 10,000 add none. A fit makes many searches and placements, so that it takes
-    /// several times as long as one search; a [`Watch`] ends it sooner.
+    /// several times as long as one search; a [`Watch`] can end it sooner.
     pub work: u64,
 }
 
@@ -102,8 +102,8 @@ impl Options {
     pub const DEFAULT_WORK: u64 = 5_000;
 
     /// Options for a limit in bytes and a device. All ways to save memory ([`Means`]) may be used but [`Means::Layer`].
-    /// Blocks may be swapped if they are large enough to be [worth copying](Device::least_worth_copying). The rest has
-    /// its defaults.
+    /// Blocks may be swapped if they are large enough to be [worth copying](Device::least_worth_copying). The other
+    /// options have their defaults.
     #[must_use]
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
@@ -193,7 +193,7 @@ const fn interim_rows(rows: usize) -> usize {
 pub struct Fitted<'a> {
     /// The rewritten trace with its plan, both verified.
     pub schedule: VerifiedSchedule<'a>,
-    /// The policy that decided which blocks are swapped.
+    /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
     pub policy: Policy,
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
@@ -225,8 +225,9 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// that adds least time is the result.
 ///
 /// A persistent block (allocated at time 0, never freed) may end the iteration at another offset than it began at, or
-/// on the host. Who runs the rows again and again moves such blocks between two iterations: all are copied out before
-/// any is copied in. The simulated time does not count that. With [`Options::keep_persistent`] none moves.
+/// on the host. Between two iterations, a runtime that repeats the rows moves such blocks back to where they began: all
+/// are copied out before any is copied in. The simulated time does not count these copies. With
+/// [`Options::keep_persistent`] none moves.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made, its sizes rounded up to the
@@ -296,9 +297,9 @@ pub fn fit_watched<'a>(
 }
 
 /// Fits a trace into less memory as [`fit_watched`] does, but with a budget of work. If no schedule fits before the
-/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again: it
-/// is named in the error. The unit of work is the work to place one block. Some schedules are tried once even if the
-/// budget is used up.
+/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again.
+/// The error names this limit. The unit of work is the work to place one block. Some schedules are tried once even if
+/// the budget is used up.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -409,13 +410,13 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 /// more.
 const ALONE: u64 = 4;
 /// A trace of fewer rows than this gets a second search for recomputation without swaps, which may do the work of a
-/// trace of this many rows: a fit of so short a trace takes little time, and the annealing needs many moves whatever
-/// the length.
+/// trace of this many rows: a fit of so short a trace takes little time. The search is simulated annealing, which needs
+/// many changes of the plan, however short the trace.
 const SHORT: usize = 5_000;
 /// The second search of a trace of fewer than [`SHORT`] rows may do at most this many times the work of the first.
 const STRETCH: usize = 20;
 
-/// How many accesses and recompute costs the second search for recomputation without swaps may look at.
+/// How many accesses and values the second search for recomputation without swaps may look at.
 fn work_alone(recorded: &Recorded<'_>, options: &Options) -> u64 {
     let rows = recorded.rows.len();
     work_of_rows(rows.max(SHORT.min(rows.saturating_mul(STRETCH))), options).saturating_mul(ALONE)

@@ -1,9 +1,10 @@
 //! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept.
 //!
-//! Recomputation is planned in two ways: by *walks* over the operators, which free values where memory runs out and
-//! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
-//! recomputed together. A schedule is not worth making if it adds at least a certain time to the original: the
-//! *cutoff*.
+//! Recomputation is planned in three ways: by *walks* over the operators, which free values where memory runs out and
+//! recompute them before their next use; by an exact search, where there are few values; and by the *segments* of Chen
+//! et al. 2016, whose values are freed together and recomputed together. Where a placement is above the limit, the next
+//! plan gets *headroom*: bytes held back below the limit. A schedule is not worth making if it adds at least a certain
+//! time to the original: the *cutoff*.
 
 use super::carried;
 use super::lower_bound::{FEW, takes_at_least};
@@ -107,8 +108,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace that a [`Pass`], the work on one trace, needs besides the workspaces of its recomputer and
-/// of its [`Stage`]. It is enough for [`Stage::prove`] too.
+/// Length of the workspace that a [`Pass`], the work on one trace, needs for a recording of `rows` rows and `blocks`
+/// blocks, besides the workspaces of its recomputer and of its [`Stage`]. It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     let judge = verify::workspace(rows, blocks, residencies)
@@ -279,8 +280,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans the recomputation that is proved to take least time of all within the limit, if there are few enough
-    /// values for an exact search. `walked` is the cost of the plan found before. Returns the cost of the new plan if
-    /// it is better, otherwise `walked`.
+    /// values for an exact search. `walked` is the cost of the plan found before, none if there is none. Returns the
+    /// cost of the new plan if it is better, otherwise `walked`.
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
@@ -460,7 +461,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Makes a schedule that takes as little memory as it can by swaps, recomputation or both, as `arrangement` says.
     /// Keeps it if it is within the memory limit and faster than the best so far. Returns the bytes that it takes on
-    /// the device; `u64::MAX` if none could be made, as when recomputation gets no load below `peak`. This is the max
+    /// the device; `u64::MAX` if none could be made, as when recomputation gets no load below `peak`. `peak` is the max
     /// load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row of the trace is
     /// invalid or the workspace is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {

@@ -24,8 +24,8 @@ const NODES: u64 = 6_700;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once enough blocks
-/// have been placed: another schedule is needed then.
+/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once as many blocks
+/// have been placed as [`Within`] says: another schedule is needed then.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements
 /// are made, and because a few starts of the heuristics, each of which places all blocks, mostly show whether a
@@ -44,7 +44,7 @@ const STARTS_RECOMPUTING: u64 = 64;
 /// often before they have placed all blocks, so that to count all blocks for each report would be too much.
 const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
-/// what the best schedule adds: neither its placement nor a search that goes on from it is likely to gain so much.
+/// what the best schedule adds: a search that goes on from it is not likely to gain so much.
 pub(super) const HOPELESS: f64 = 1.25;
 
 /// The most work, in blocks placed, that may be spent on one order of the operators once a schedule fits: about half a
@@ -388,8 +388,8 @@ impl Placed<'_, '_> {
         self.rows.get(..self.len).unwrap_or_default()
     }
 
-    /// All blocks of the latest placement, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept
-    /// the schedule, since `offer` may change the offsets.
+    /// All blocks of the latest placement, and their offsets in bytes; the second slice may be longer. Not to be called
+    /// once [`Kept::offer`] has kept the schedule, since `offer` may change the offsets.
     pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }
@@ -400,9 +400,9 @@ impl Placed<'_, '_> {
     }
 
     /// Writes the rows of the schedule that `swapper` has planned, and places the live ranges of its blocks on the
-    /// device. `within` says when the placement is given up; if it is none, it never is. Returns the peak in bytes,
-    /// which may be above the limit; none if there is no room for the rows or the live ranges. `Err` if a row of the
-    /// trace is invalid or the workspace is too short.
+    /// device. `within` says when the placement is given up; none means never. Returns the peak in bytes, which may be
+    /// above the limit; none if there is no room for the rows or the live ranges. `Err` if a row of the trace is
+    /// invalid or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

@@ -1,12 +1,12 @@
 //! The trial of one combination of swaps and recomputation: policies decide which blocks are swapped, and their
 //! schedules are placed until one fits.
 //!
-//! A policy plans within the limit. Where the placement is above the limit, *headroom* is added there: bytes held back
-//! below the limit. The policy then plans again, or starts over where the new plan takes much longer
-//! ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is the same
-//! whether the policy is tried alone or as a part of another: a policy that contains others is never worse. The search
-//! goes on from the best schedule of all policies: the schedule is improved, placed again, and kept if it fits and
-//! takes less time ([`Trial::climb`]).
+//! A policy plans within the limit. Where the placement is above the limit, the operators that run there get
+//! *headroom*: bytes held back below the limit. The policy then plans again, or starts over where the new plan takes
+//! much longer ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
+//! the same whether the policy is tried alone or as a part of another: a policy that contains others is never worse.
+//! The search goes on from the best schedule of all policies: the schedule is improved, placed again, and kept if it
+//! fits and takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -77,7 +77,7 @@ const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48
 
 /// How the search for swaps goes on where values are recomputed, in two parts. First each plan starts from the plan
 /// before it, as in [`WANDER`]; then the search goes back to the best schedule after a few plans that are not better,
-/// as in [`NEAR`]. Both parts get less work than there, since they are done for many levels of recomputation.
+/// as in [`NEAR`]. Both parts end sooner than those two, since they are done for many levels of recomputation.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -96,7 +96,8 @@ pub(super) enum Outcome {
     Fits,
     /// No schedule fits: the last one that was placed is above the limit.
     Over,
-    /// No schedule was planned that is within the limit and worth placing, or there is no room for its rows.
+    /// No schedule was planned that is within the limit and worth placing, or there is no room for the rows of the
+    /// planned one.
     Fails,
 }
 

@@ -6,8 +6,8 @@ use core::ops::ControlFlow;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::Policy;
 
-/// A function of the caller that a fit calls to report its progress. It ends the work by returning `Break`; the result
-/// is then the best schedule so far.
+/// A function of the caller that a fit calls to report its progress. It ends the work by returning `Break`. The fit
+/// then returns the best schedule that it has made, or [`Error::Stopped`](crate::Error::Stopped) if none fits.
 pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 /// How a schedule combines swaps and recomputation.

@@ -13,7 +13,7 @@
 //!    output reuses the input's memory if all of this is true:
 //!    - neither is persistent, and both have the same size in the recording (the rows may have sizes rounded up);
 //!    - nothing needs the input's live range after the operator's reads;
-//!    - the output is not touched before the operator's last read.
+//!    - the output is allocated before the operator's first access, and not accessed before the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output are moved to directly after the operator's last read.
 //!    Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
 //!
@@ -33,7 +33,7 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// Length of the workspace that [`rewrite`] needs for a recording of `recorded` rows with `blocks` block numbers, and a
-/// rewritten trace of `rows` rows.
+/// trace of `rows` rows that is to be rewritten.
 #[must_use]
 pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(recorded, blocks)
@@ -200,9 +200,10 @@ impl Pass<'_> {
     /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed:
     /// - the blocks are different and have the same size in the recording;
     /// - nothing needs `x` after the operator's reads;
-    /// - `y` is allocated before the operator's first access, and not accessed before its last read.
+    /// - `y` is allocated before the operator's first access, and not accessed before the operator's last read.
     ///
-    /// Returns none, and changes nothing, if the operator does not read `x` and write `y`, or if either has no malloc.
+    /// Changes nothing if it is not allowed. Returns none if the operator does not read `x` and write `y`, or if either
+    /// has no malloc; else some, allowed or not.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

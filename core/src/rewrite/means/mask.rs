@@ -1,9 +1,9 @@
 //! Masks: the signs of the elements of a block that a ReLU reads or writes, kept in place of the block.
 //!
 //! Problem: the gradient of a ReLU needs only the signs of what the ReLU read or wrote. Where nothing else reads the
-//! block so late, one bit for each element is enough. The ReLU's [`Operator::element`](crate::trace::Operator::element)
-//! says how many bytes an element has; where several ReLU operators that access a block give different sizes, the mask
-//! has room for the most elements.
+//! block after the forward pass, one bit for each element is enough. The ReLU's
+//! [`Operator::element`](crate::trace::Operator::element) says how many bytes an element has; where several ReLU
+//! operators that access a block give different sizes, the mask has room for the most elements.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
@@ -151,8 +151,8 @@ workspace! {
 }
 
 impl Masks<'_> {
-    /// Finds which blocks are persistent, which get no mask, and how many bytes a bit mask of each block would take.
-    /// Fails at a row of the recording whose block number is out of range.
+    /// Finds which blocks get no mask because they are persistent, and how many bytes a bit mask of each block would
+    /// take. Fails at a row of the recording whose block number is out of range.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {

@@ -70,8 +70,8 @@ means! {
     /// after their last access before that operator, and back one operator before their next reader. This is the rule
     /// of Jin et al. 2018, and serves only to compare other means with it.
     Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
-    /// The operators run in another order, except the operators that have to
-    /// [keep their place](crate::trace::Operator::ordered) ([`order`]).
+    /// The operators run in another order; those that are [`ordered`](crate::trace::Operator::ordered) keep their order
+    /// among themselves ([`order`]).
     Order = 32 "order": "operators run in another order, updates of parameters right after their gradients",
 }
 
@@ -157,8 +157,8 @@ impl Using {
         self.0 & others.0 == others.0
     }
 
-    /// The means of this set that save memory on a device. Where there is no host memory beside the device's, blocks
-    /// cannot be swapped.
+    /// The means of this set that can save memory on `device`. The swaps ([`Means::Swap`] and [`Means::Layer`]) are
+    /// left out if the device shares its memory with the host, or if the host has no room for blocks.
     #[must_use]
     pub fn on(self, device: &Device) -> Self {
         let stays = device.integrated || device.host_capacity == Some(0);
@@ -194,9 +194,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// Rewrites a recording by two means of saving memory, each only if it is in `using`. With [`Means::Relu`], gradients
 /// of ReLU operators read bit masks in place of blocks; these rows are written to `masked`. The size of a mask is
 /// rounded up to a multiple of `alignment` bytes. With [`Means::InPlace`], operators also write outputs over inputs;
-/// these rows are written to `shared`. `masked` must have room for [`most_rows`], `shared` for twice as many: in-place
-/// reuse adds a free for each reused block that the recording never frees. `original` is the recording before its
-/// operators were reordered and its sizes were rounded up.
+/// these rows are written to `shared`. `masked` must have room for [`most_rows`] of the recording's rows, `shared` for
+/// twice that number: in-place reuse adds a free for each reused block that the recording never frees. `original` is
+/// the recording before its operators were reordered and its sizes were rounded up.
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

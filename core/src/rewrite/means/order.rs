@@ -37,7 +37,7 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub enum Reordering {
     /// The recorded order, but operators that free memory run as early as they can.
     Early,
-    /// The order with the least max load, in bytes alive, that a search finds.
+    /// The order with the least max load (the most bytes alive at one step) that a search finds.
     LeastLoad,
 }
 
@@ -66,8 +66,8 @@ const fn effort(rows: usize) -> Options {
 /// The exact search for an order keeps at most this many sets of operators that have run, divided by the number of rows
 /// of the trace: in a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
-/// The beam search for an order keeps at most this many sets of equally many operators that have run, divided by the
-/// square of the number of rows of the trace.
+/// The beam search for an order goes from sets of k operators that have run to sets of k + 1. For each k it keeps at
+/// most this many sets, divided by the square of the number of rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -115,8 +115,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 /// Writes the rows of a recording to `out`, with the operators in another order. `out` must have as many rows as the
-/// recording. The search for the order ends early, with the best order so far, when `stops` returns true. Returns true;
-/// or false, with nothing of use in `out`, in these cases:
+/// recording. When `stops` returns true, the search for the order ends early, with the best order found by then.
+/// Returns true; or false, with nothing of use in `out`, in these cases:
 /// - every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered));
 /// - the order that is found is the recorded one;
 /// - [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`].

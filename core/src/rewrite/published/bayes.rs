@@ -1,11 +1,11 @@
 //! Weights for the four scores by which idle times of blocks are chosen for swaps, by Bayesian optimisation (Zhang et
 //! al. 2019, section 4.3).
 //!
-//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. Each time,
-//! sets of four weights are drawn at random, and the set with the largest expected improvement over the least overhead
-//! so far is tried next. The four single scores are the first weights, so that the result is never worse than the best
-//! of them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst
-//! seen.
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. For each
+//! trial, sets of four weights are drawn at random, and the one with the largest expected improvement over the least
+//! overhead so far is tried. The four single scores are the first weights, so that the result is never worse than the
+//! best of them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the
+//! worst seen.
 //!
 //! Cost: 30 schedules, and for each a row of a Cholesky factor of at most 30 × 30; 12 KiB of stack.
 

@@ -74,8 +74,8 @@ pub struct Mirrored {
     /// [`Plan::Cheap`].
     pub stored: u64,
     /// The bytes of the largest of the segments into which the cuts divide the forward pass (y in Chen et al. 2016).
-    /// For [`Plan::Recursive`] these are the cuts of the parts too. Of a segment's results, those that the backward
-    /// pass reads are counted. 0 for [`Plan::Cheap`].
+    /// For [`Plan::Recursive`] the cuts of the parts count too. Only results that the backward pass reads are counted.
+    /// 0 for [`Plan::Cheap`].
     pub segment: u64,
     /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0
     /// for [`Plan::Cheap`].
@@ -168,9 +168,9 @@ pub fn rewrite(
 }
 
 /// Finds the cheapest of several plans [`Plan::Budget`]: those with the budgets of the search of Chen et al. 2016, for
-/// each of the two rules for where a segment may end, [`Cuts::One`] and [`Cuts::Narrow`]. `cost` computes the cost of a
-/// plan from the rows of its trace. Writes the rows of the cheapest plan to `out`, and returns that plan and its
-/// figures.
+/// each of the two rules for where a segment may end, [`Cuts::One`] and [`Cuts::Narrow`]. No operator is recomputed
+/// more than once. `cost` computes the cost of a plan from the rows of its trace. Writes the rows of the cheapest plan
+/// to `out`, and returns that plan and its figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.

@@ -5,9 +5,9 @@ use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
 /// Makes the schedule of Layrub (Jin et al. 2018). A block is swapped in an idle time under four conditions:
-/// - it is longer than one operator;
-/// - the operator with the max load lies in it;
-/// - the block is read after it;
+/// - the idle time is longer than one operator;
+/// - the operator with the max load lies in the idle time;
+/// - an operator of the iteration accesses the block before the idle time, and the next access after it is a read;
 /// - the host has room for the block.
 ///
 /// The block is copied out as soon as the idle time begins, and copied back one operator ahead of its next reader;

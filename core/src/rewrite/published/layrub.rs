@@ -81,8 +81,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators, and for one of 2²⁷
-/// rows or more; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is
-/// too short.
+/// rows or more; [`Error::Device`] if the device is not [sound](Device::is_sound); [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::layrub::{self, Bytes};
@@ -260,8 +260,8 @@ impl Layers<'_> {
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
-    /// Pairs each gradient with the activation, of the same size, that it can be written over: an activation that
-    /// nobody but the gradient of a ReLU reads later.
+    /// Pairs each gradient with the activation, of the same size, that it can be written over: an activation that no
+    /// later operator accesses, gradients of ReLU operators aside.
     fn pair(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;

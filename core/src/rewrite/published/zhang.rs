@@ -1,8 +1,9 @@
 //! Zhang et al.'s swapping: gaps by priority scores.
 //!
-//! Problem: which gaps to swap so that the load stays within a limit. A *gap* is a time in which no operator accesses a
-//! block, so that the block may be on the host. A gap that is chosen is *in use*. To *position* it is to set the
-//! *boundaries* at which the block's memory is freed and allocated again; boundary o lies before operator o.
+//! Problem: which gaps to swap so that the load stays within a limit. A *gap*, or idle time, is a time in which no
+//! operator accesses a block, so that the block may be on the host. A gap that is chosen is *in use*. To *position* it
+//! is to set the *boundaries* at which the block's memory is freed and allocated again; boundary o lies before operator
+//! o.
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
@@ -91,7 +92,7 @@ impl Selection<'_> {
 
     /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the idle times with the highest scores. Such a
     /// score is the sum of four published scores, each times its weight in `weights`. `scope` says which idle times may
-    /// be chosen. Returns false if the load is still above `limit` bytes and none is left that would lower it.
+    /// be chosen. Returns false if the load is still above `limit` bytes and no idle time is left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -112,10 +113,10 @@ impl Selection<'_> {
     }
 
     /// Chooses idle times of blocks for swaps until the max load is within `limit` bytes. Each time, it takes the one
-    /// with the highest weighted score, of those that contain the operator with the max load. Then it sets when the
-    /// memory of their blocks is freed and allocated again. `swdoa` is the weight of the fourth score, the only one
-    /// that changes while idle times are chosen ([`Weights`]). Returns false if the load is above the limit and none is
-    /// left that would lower it.
+    /// with the highest weighted score, of those that contain the operator with the max load. In the end it sets when
+    /// the memory of the chosen ones' blocks is freed and allocated again. `swdoa` is the weight of the fourth score,
+    /// the only one that changes while idle times are chosen ([`Weights`]). Returns false if the load is above the
+    /// limit and no idle time is left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -301,8 +302,9 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// From which boundary between operators to which the block of a gap may be off the device: the ends of the gap. But
-/// with [`Scope::Inside`] a persistent block that is written in the iteration is on the device at the start.
+/// The first and the last of the boundaries between operators between which the block of a gap may be off the device:
+/// the ends of the gap. But with [`Scope::Inside`], a persistent block that is written in the iteration is on the
+/// device at the start, so the first boundary is at least 1 for it.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]

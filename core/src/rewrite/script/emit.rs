@@ -23,7 +23,8 @@ workspace! {
             /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
             /// For each block, whether the operator that is written now leaves out its accesses to the block. That is
-            /// so if it is recomputed, and both reads and writes the block, and the block is persistent.
+            /// so if the operator is recomputed, the operator both reads and writes the block, and the block is
+            /// persistent.
             left_out[BlockId]: bool[blocks],
         }
     }

@@ -1,4 +1,5 @@
-//! Makes a script from runs and recomputations whose order is given: adds the frees of the blocks.
+//! Makes a script, an order of runs, recomputations and frees. The order of the runs and recomputations is given; the
+//! frees of blocks are added.
 //!
 //! First the runs, recomputations included, are gone through from the last to the first, to find the last run that
 //! accesses each value; a value begins where an operator writes its block without reading it. Then they are gone

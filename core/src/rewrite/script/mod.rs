@@ -33,7 +33,7 @@ const WHICH: u32 = RECOMPUTE - 1;
 /// excess, and where that is equal, by the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
-    /// The most bytes by which the load exceeds the memory limit.
+    /// The most bytes by which the load exceeds the memory limit; 0 if it never does.
     pub(super) excess: u64,
     /// How much longer the script takes than the original, in ns: the time of all its recomputations.
     pub(super) delay: u64,

@@ -1,5 +1,6 @@
-//! Beam search over the sets of operators that have run. Of the sets of each number of operators it keeps the best few:
-//! those with the least max load on the way to them, and of equal ones those with the least load now.
+//! Beam search for an order of operators with a low max load, over the sets of operators that have run. Of the sets of
+//! each number of operators it keeps the best few: those with the least max load on the way to them, and of equal ones
+//! those with the fewest bytes alive after their operators.
 //!
 //! A set is extended by each operator that is ready; but if one of them is safe to run next, because no other leads to
 //! a lower max load, by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
@@ -18,8 +19,8 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// set with one operator more. When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`], the beam search for an order. The memory of the [`Walk`], which holds the set
-/// of operators that have run, is included.
+/// Length of the workspace of [`search`], the beam search for an order, if it keeps `width` sets of operators of each
+/// size. The memory of the [`Walk`], which holds the set of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -117,8 +118,8 @@ impl<'a> Candidates<'a> {
 }
 
 /// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
-/// such an order to `order` and its max load to `found`. If it finds none, `order` and `found` stay as they are. Ends
-/// early, without an order, when `stops` returns true.
+/// such an order to `order` and its max load to `found`. If it finds none, `order` and `found` stay as they are. Keeps
+/// at most `width` sets of operators of each size. Ends early, without an order, when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,

@@ -53,7 +53,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
 ///
 /// - The bound is at least `enough` bytes.
 /// - No further cut can raise the bound.
-/// - `looks` arcs have been looked at.
+/// - `looks` arcs or more have been looked at. A cut that has begun is completed.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -217,8 +217,8 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// Finds how far each node of the flow network is from the nearest source, over arcs that can take more flow.
-    /// Writes the distances to `level`. Returns whether a sink is reached.
+    /// Finds how far the nodes of the flow network are from the nearest source, over arcs that can take more flow, and
+    /// ends at the first sink. Writes the distances to `level`. Returns whether a sink is reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
         let (mut done, mut len) = (0, 0);

@@ -1,4 +1,5 @@
-//! Improves a given order of the operators: an operator runs as soon as it is ready if that lowers the load.
+//! Improves a given order of the operators: an operator runs as soon as it is ready if that lowers the load, which is
+//! the bytes that are alive.
 //!
 //! After each operator, the operators that are ready are looked at. One that lowers the load and needs no more than the
 //! max load of the given order runs next; of several, the one with the lowest number. When there is none, the next

@@ -1,10 +1,11 @@
-//! Best-first search over the sets of operators that have run.
+//! Best-first search for an order of operators with the least max load, over the sets of operators that have run.
 //!
 //! A set can be reached by many orders. The key of a set is the least max load on the way to it, in bytes, over the
 //! orders that were found. The set with the least key is taken next, and of equal keys the set that was found last, so
 //! that the search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is taken, and the key
-//! of the set of all operators is the least max load. Sets with a key of the incumbent's max load or more are not kept.
-//! If there is no room for another set, the search ends, and the least key of the sets that wait is a lower bound.
+//! of the set of all operators is the least max load. Sets whose key is not below the max load of the incumbent, the
+//! best order known before, are not kept. If there is no room for another set, the search ends, and the key of the set
+//! that was taken last is a lower bound.
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
@@ -17,8 +18,8 @@ use crate::{Workspace, WorkspaceLen};
 /// key counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`], the exact search for an order. The memory of the [`Walk`], which holds the
-/// set of operators that have run, is included.
+/// Length of the workspace of [`search`], the exact search for an order, if it remembers at most `states` sets of
+/// operators. The memory of the [`Walk`], which holds the set of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -107,7 +108,8 @@ struct Full;
 
 /// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
 /// such an order to `order` and its max load to `found`. Also writes to `found` the lower bound on the max load that
-/// the search has proved. Ends early when `stops` returns true.
+/// the search has proved. Remembers at most `states` sets of operators. Ends early when `stops` returns true, or when
+/// there is no room for another set.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,

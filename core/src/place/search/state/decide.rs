@@ -1,4 +1,6 @@
 //! The two decisions about a block, that it lies at its least offset or that it lies higher, and how to take them back.
+//! The search divides time into stretches, the *sections*, numbered from 0. A section's *record* sums up its unplaced
+//! blocks (`State::section`).
 
 use super::{Conflict, END, NONE, Outcome, REST, State, align, within};
 
@@ -64,9 +66,9 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Takes back the placement of block `b`. Changes to blocks are undone, the last first, until only the first
-    /// `block_mark` recorded ones are left; likewise changes to the records of sections of time, until `section_mark`
-    /// are left.
+    /// Takes back the placement of block `b`. Also undoes the last changes, as [`State::undo_to`] does: the first
+    /// `block_mark` recorded changes to blocks are left, and the first `section_mark` changes to the records of
+    /// sections of time.
     pub(in super::super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);

@@ -1,6 +1,7 @@
 //! The state of the search at a node of its tree: which blocks are placed, where each of the others can still lie, and
 //! how to take decisions back. Sizes and offsets are counted in units of `Search::unit` bytes, a number that divides
-//! all sizes.
+//! all sizes. Time is divided into *sections*, numbered from 0, one for each maximal set of blocks that are alive at
+//! one step.
 
 mod decide;
 mod propagate;
@@ -62,17 +63,18 @@ pub(super) struct Item {
     pub size: u64,
     /// The offset of the block is a multiple of this, in units of `Search::unit` bytes; at least 1.
     pub alignment: u64,
-    /// The offset that the block must have, in units of `Search::unit` bytes; none if it is not pinned.
+    /// The offset that the block must have, in units of `Search::unit` bytes; `None` if it is not pinned.
     pub pin: Option<u64>,
 }
 
-/// The error that from the present node of the search tree no placement within the capacity can be reached.
+/// The error of a failed node of the search tree: no placement within the capacity can be reached from it.
 pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
 
 /// The state of the search at one node of its tree: which blocks are placed, and where each of the others can still
-/// lie. Blocks are numbered by the first section of time in which they are alive, then by the last, then by size.
+/// lie. Blocks are numbered by the first section of time in which they are alive, then by the last, then by size, the
+/// largest first.
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
@@ -94,9 +96,9 @@ pub(super) struct State<'a> {
     mask: Table<'a, u64>,
     /// By block: the offset that it must have, in units of `Search::unit` bytes; `u64::MAX` if it is not pinned.
     pin: Table<'a, u64>,
-    /// By block: 1 if it is like the block before it, so that it may be taken to lie above that block; else 0. Blocks
-    /// are alike if they have the same lifetime, size and alignment and are not pinned. Without [`Technique::Twins`], 0
-    /// for all.
+    /// By block: 1 if it is like the block with the number before it, so that the search has it lie above that block;
+    /// else 0. Blocks are alike if they have the same lifetime, size and alignment and are not pinned. Without
+    /// [`Technique::Twins`], 0 for all.
     twin: Table<'a, u32>,
     /// The pinned blocks, the one of lowest offset first.
     pins: Table<'a, u32>,
@@ -170,7 +172,7 @@ pub(super) struct State<'a> {
     pub looked: u64,
     heap: Heap<'a, u32>,
     /// By unplaced block: the lowest offset at which the block can lie, as [`State::settle`] works it out; `u64::MAX`
-    /// if it has not come to the block yet. Used only while `settle` runs.
+    /// if `settle` has not come to the block yet. Used only while `settle` runs.
     settling: Table<'a, u64>,
     /// The unplaced blocks of the section of time that [`State::find_edges`] looks at: the least offset and the size of
     /// each. The highest least offset comes first.
@@ -196,7 +198,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 
 impl<'a> State<'a> {
     /// Makes the state of a search that is to place the blocks `item(0)` to `item(n - 1)`, which must be sorted by
-    /// first section of time, then by last section, then by size.
+    /// first section of time, then by last section, then by size, the largest first.
     pub(super) fn new(
         n: usize,
         sections: u32,
@@ -388,8 +390,8 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// The least offset, `v` or higher, at which block `b` is aligned and overlaps no pinned block that is alive with
-    /// it.
+    /// The least offset, `v` or higher, at which block `b` is aligned and shares no address with a pinned block that is
+    /// alive with it.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -425,8 +427,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The blocks alive in section `s` of time are a bit set of many words, most of which are 0. Returns the indices of
-    /// those that may be other than 0. They are few, as blocks are numbered by their first section.
+    /// The indices of the words that may be other than 0 in the bit set of the blocks alive in section `s` of time.
+    /// They are few, as blocks are numbered by their first section.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)

@@ -1,5 +1,6 @@
 //! What follows from a change of the search's state: unplaced blocks that cannot lie at their least offsets are raised
-//! to higher ones, until nothing moves.
+//! to higher ones, until none has to be raised. The search divides time into stretches, the *sections*, numbered from
+//! 0.
 
 use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
@@ -7,7 +8,8 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an *open* block,
-    /// one that is not placed yet. `lifted` says whether that is so at `v`. Two rules raise `b`:
+    /// one that is not placed yet. `lifted` says whether that is so at `v`. An offset above the capacity means that `b`
+    /// has no place. Two rules raise `b`:
     /// - If `b` leaves the other open blocks of a section of time too little room up to the capacity, it cannot be the
     ///   lowest of them. So it goes up to the lowest end of a block that leaves enough.
     /// - If `b` can lie only on an open block, it goes up to the lowest end that an open block alive with it can have.
@@ -34,9 +36,9 @@ impl State<'_> {
         (v, lifted)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until none moves. In each section of time that has
-    /// changed, a block goes up to the lowest offset that the other blocks there still allow. `Err` if that shows that
-    /// there is no placement within the capacity.
+    /// Raises the least offsets of blocks that are not placed yet, until no more can be raised. In each section of time
+    /// that has changed, a block goes up to the lowest offset that the other blocks there still allow. `Err` if that
+    /// shows that there is no placement within the capacity.
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
         self.raises = 0;
@@ -65,8 +67,8 @@ impl State<'_> {
 
     /// Does at once what [`State::lift`] would do in many small steps: raises the least offsets of unplaced blocks that
     /// can lie only on other unplaced ones. Below such a block is a stack of unplaced blocks, the lowest of which can
-    /// lie on a placed one. Of all possible stacks, that with the lowest top gives the least offset of the block;
-    /// Dijkstra's algorithm finds it. `Err` if a block has no place within the capacity any more.
+    /// lie on a placed one. Of all possible stacks, the one with the lowest top gives the least offset of the block;
+    /// Dijkstra's algorithm finds this stack. `Err` if a block has no place within the capacity any more.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -194,11 +196,12 @@ impl State<'_> {
         if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
-    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. With addresses for time,
-    /// they are like jobs on a machine that does one at a time: each takes its bytes at or above its least offset, and
-    /// all must end within the capacity. A set of jobs can use the bytes from the lowest of its least offsets up to the
-    /// capacity. If the set needs more, the state fails (`Err`). If these bytes have no room for a further job, whose
-    /// least offset is lower, that job lies below all of the set.
+    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. The blocks are like jobs
+    /// on a machine that does one at a time, with addresses in place of time: each takes its bytes at or above its
+    /// least offset, and all must end within the capacity. A set of jobs can use the bytes from the lowest of its least
+    /// offsets up to the capacity. If the set needs more, the state fails (`Err`). If these bytes have no room for a
+    /// further job, whose least offset is lower, that job lies below all of the set, and the least offsets of the set
+    /// rise to the lowest end that the job can have.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);
@@ -242,8 +245,8 @@ impl State<'_> {
     }
 }
 
-/// Takes the lowest member out of a bit set of `words` words; none if the set is empty. All words before number `from`
-/// are 0; `from` is raised to the word that had the member.
+/// Takes the lowest member out of a bit set of `words` words; `None` if the set is empty. All words before number
+/// `from` are 0; `from` is raised to the word that had the member.
 #[inline]
 fn pop(set: &mut Table<'_, u64>, from: &mut u32, words: u32) -> Option<u32> {
     while *from < words {

@@ -2,12 +2,12 @@
 //!
 //! A state is how many operators have run, and which values are on the device. A step to the next state is one of
 //! these:
-//! - the next operator runs, if what it reads is on the device and what it writes fits. Where that does not fit, and
-//!   the operator may write its output over its input, it does so, and the input is lost;
-//! - an operator that has run is recomputed, under the same conditions, if a value that it writes is missing and may be
-//!   read later;
-//! - a value is evicted, but only where one of the above does not fit. Values that nobody can need any more are freed
-//!   at once.
+//! - the next operator runs, if what it reads is on the device and what it writes fits. Where the output does not fit,
+//!   and the operator may write it over its input, it does so, and the input is lost;
+//! - an operator that has run is recomputed, if what it reads is on the device, what it writes fits, and a value that
+//!   it writes is missing and may be read later;
+//! - a value is evicted (freed although it may be read later), but only where one of the above does not fit. Values
+//!   that nobody can need any more are freed at once.
 //!
 //! States are taken in the order of a sum: the time spent on recomputation so far, plus a lower bound on the time still
 //! to be spent (A*, Hart, Nilsson and Raphael 1968). The bound is the time of the operators that must be recomputed,
@@ -216,9 +216,10 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 
 impl Recomputer<'_> {
     /// Searches for the order of runs, recomputations and frees that spends the least time on recomputation within
-    /// `limit` bytes. `least` is the cost of the best order found before. If the new one costs less, keeps it and
-    /// returns its cost; else returns `least`. Also returns `least` if the program has too many values, or the search
-    /// too many states.
+    /// `limit` bytes. `least` is the cost of the best order found before; none if there is none. If the new one costs
+    /// less, keeps it and returns its cost; else returns `least`. Also returns `least` if the program has too many
+    /// values, or the search too many states. Notes whether the best order is proved to be the best
+    /// ([`is_optimum`](Self::is_optimum)).
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -300,9 +301,9 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// Searches for the state in which all operators have run and the least time was spent on recomputation. Returns
-    /// the number of this state; none if no such state costs less than `most` ns. Fails if there is no memory for
-    /// another state.
+    /// Searches for the state in which all operators have run and the least time was spent on recomputation, within
+    /// `limit` bytes. Returns the number of this state; none if no such state costs less than `most` ns. Fails if there
+    /// is no memory for another state.
     fn search(
         &self,
         problem: &Problem<'_>,
@@ -357,16 +358,17 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
-    /// The value that the next operator to run may write its output over, as a set of one; empty if there is none, or
-    /// if `g` is another operator. The value is lost then: it is not useful any more, or can be recomputed.
+    /// The input that operator `g` may write its output over, as a set of one value. The set is empty (0) if there is
+    /// none, or if `g` is not the next operator to run for the first time. The input is lost by this, so only one that
+    /// is not useful any more, or that can be recomputed, is returned.
     fn overwritten(&self, problem: &Problem<'_>, State { at, .. }: State, g: u32) -> u64 {
         let in_place = self.values.in_place(g).filter(|_| g == at && self.walk.in_place);
         let input = in_place.and_then(|(input, _)| problem.value.get(input)).map_or(0, ValueId::alone);
         input & (problem.movable | !problem.useful[at + 1])
     }
 
-    /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what else it needs
-    /// while it runs, fit within the limit less the headroom.
+    /// Whether operator `g` has room to run in this state of the search: its missing outputs, what else it needs while
+    /// it runs, and what is on the device fit within `limit` bytes less the headroom.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));

@@ -3,7 +3,7 @@
 //! A *walk* is a pass of the planner over all operators, in their order and under a limit, that decides which values
 //! are *evicted* (freed although they are read later) and recomputed. It makes a *script*: which operators run, which
 //! are recomputed, and which blocks are freed, in order. The cost of a script is its *excess*, the bytes by which its
-//! load exceeds the limit, and its *delay*, the time that it adds.
+//! load exceeds the limit less the *headroom* (bytes held back), and its *delay*, the time in ns that it adds.
 //!
 //! Two things steer a walk: the *weight* of each block, a factor of the score by which blocks are chosen to be evicted,
 //! and *virtual uses*. A virtual use is a read, in an earlier walk, that served to recompute another value; it is
@@ -199,7 +199,8 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within a limit in bytes. Makes orders of runs, recomputations and frees with each of
     /// [`PREFERENCES`], which set what is evicted first. Then improves the best order by annealing. `work` is about how
     /// many accesses and recompute costs the search may look at. Returns the cost of the best order, whose load may
-    /// exceed the limit; none if every order that was tried adds more than `most` ns or could not be completed.
+    /// exceed the limit; none if every order that was tried adds more than `most` ns, needs more rows than
+    /// [`most_rows`], or lacks a value that cannot be recomputed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -261,10 +262,10 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Plans recomputation again after the limit or the headroom below it has changed. Makes planning walks over the
-    /// operators with the parameters of the best plan so far, then improves the result by annealing. `work` is about
-    /// how many accesses and recompute costs the search may look at. Returns the cost of the best plan, whose load may
-    /// exceed the limit; none if a walk before the annealing does not come to its end.
+    /// Plans recomputation within `limit` bytes again, after the limit or the headroom below it has changed. Makes
+    /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
+    /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
+    /// best plan, whose load may exceed the limit; none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -381,9 +382,9 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(script);
     }
 
-    /// Adds the frees of blocks to `runs`, an order of runs and recomputations. Returns the cost for `limit` bytes less
-    /// the headroom. None where [`Follower::follow`] returns none, for example because a value that is read is not on
-    /// the device.
+    /// Makes a script in `follower`: `runs`, an order of runs and recomputations, with the frees of blocks added.
+    /// Returns the cost for `limit` bytes less the headroom. None where [`Follower::follow`] returns none, for example
+    /// because a value that is read is not on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

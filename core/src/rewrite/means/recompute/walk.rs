@@ -79,8 +79,8 @@ record! {
 
 workspace! {
     /// One planning walk: goes through all operators in order under a limit, and decides which values are evicted and
-    /// recomputed. Holds what is on the device when the operator runs that the walk has come to, and the parameters by
-    /// which the values to evict are chosen.
+    /// recomputed. Holds what is on the device at the operator that the walk has come to, and the parameters by which
+    /// the values to evict are chosen.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
             /// The bytes held back below the limit while each operator runs.
@@ -123,8 +123,8 @@ workspace! {
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
             /// blocks count: those that the planner may free between any two operators.
             stack: [u32; 2][rows + 1],
-            /// The values that a search still has to visit, for what a given value is made from, or what is made from
-            /// it.
+            /// The values that a search still has to visit. A search goes from a value either to those that it is made
+            /// from, or to those that are made from it.
             closure: Visit[2 * CLOSURE as usize],
             /// The steps of this planning walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
@@ -266,8 +266,9 @@ impl<'a> Walk<'a> {
 
     /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed,
     /// so that memory stays within `limit` bytes as far as possible. `preference` has the parameters of the eviction
-    /// score. Returns what the script costs: the bytes above the limit, and the time added. None in three cases: a
-    /// value that is read cannot be recomputed; there is no room for the script; or it costs more than `most`.
+    /// score. Returns what the walk's script (the steps, in order) costs: the bytes above the limit, and the time
+    /// added. None in three cases: a value that is read cannot be recomputed; there is no room for the script; or it
+    /// costs more than `most`.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {
@@ -412,11 +413,11 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a value on the stack of the operators to recompute. Of the blocks that it
-    /// accesses, pins those that the planner may free between any two operators: they stay until it has run. Frees each
-    /// of them that holds a later value than it accesses. Returns none if no operator may be recomputed to write the
-    /// value; if a block to be freed is pinned by another operator too; if the list of steps is full; or if the steps
-    /// exceed the limit by more bytes, or add more time, than `most` allows.
+    /// Puts the operator that writes a value on the stack of the operators to recompute. Of the blocks that this
+    /// operator accesses, pins those that the planner may free between any two operators: they stay until the operator
+    /// has run. Frees each of them that holds a later value than the one that the operator accesses. Returns none if no
+    /// operator may be recomputed to write the value; if a block to be freed is pinned by another operator too; if the
+    /// list of steps is full; or if the steps exceed the limit by more bytes, or add more time, than `most` allows.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -479,8 +480,8 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks as stale each block with a read in an earlier planning walk, made to recompute another value, that is over
-    /// by now. The block's next use may then be later, so its eviction score has to be computed anew.
+    /// Marks as stale each block of which a virtual use is over: the walk has passed the operator for which the value
+    /// was read. The block's next use may now be later, so its eviction score has to be computed anew.
     fn virtual_uses_pass(&mut self) {
         while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
             self.stale.insert(self.values.block(noted.version));

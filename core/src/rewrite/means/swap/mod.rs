@@ -1,11 +1,11 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! `Swapper` makes schedules. A schedule says in which gaps (times in which no operator accesses a block) blocks leave
-//! the device, and where they are freed and allocated again. Its load has to stay within a limit. A [`Policy`] says how
-//! to make a schedule. The module `schedule` (with `load` and `agenda`) finds the time that a schedule takes. Four
-//! published scores say which gaps to use first: each gives a schedule, and is also a policy of its own. The module
-//! `search` starts from the fastest of these schedules and of those in which blocks leave in all their gaps, and makes
-//! it faster.
+//! `Swapper` makes schedules. A gap, or idle time, is a time in which no operator accesses a block. A schedule says in
+//! which gaps blocks leave the device, and where they are freed and allocated again. The load of each operator, plus
+//! its *headroom* (bytes held back), has to stay within a limit. A [`Policy`] says how to make a schedule. The module
+//! `schedule` (with `load` and `agenda`) finds the time that a schedule takes. Four published scores say which gaps to
+//! use first: each gives a schedule, and is also a policy of its own. The module `search` starts from the fastest of
+//! these schedules and of those in which blocks leave in all their gaps, and makes it faster.
 
 mod agenda;
 mod load;
@@ -118,7 +118,8 @@ workspace! {
     /// again.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
-            /// For each operator: the headroom below the limit that was saved with the schedule in `remembered`.
+            /// For each operator: the headroom below the limit, in bytes, that was saved with the schedule in
+            /// `remembered`.
             remembered_headroom: u64[rows + 2],
             /// For each operator: the index of its first row in the rewritten trace that was written last. The entry
             /// after the last operator is the number of rows.
@@ -353,7 +354,7 @@ impl<'a> Swapper<'a> {
         self.schedule.set_headroom(&self.remembered_headroom);
     }
 
-    /// Lowers the headroom below the limit by a quarter for each operator.
+    /// Lowers the headroom of each operator by a quarter of itself.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.schedule.lower_headroom();
     }
@@ -374,11 +375,11 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule within `limit` bytes. The search starts anew, and not from the present schedule; it may
-    /// look at `work` operators and idle times. `planned` is how much longer the present schedule takes than the
-    /// original, in ns; none if it misses the limit. The present schedule is kept if it is within the limit and the
-    /// search finds none that is faster. Returns how much longer the schedule that was found or kept takes than the
-    /// original, in ns; none if neither is within the limit.
+    /// Searches for a schedule within `limit` bytes. The search does not start from the present schedule, but as
+    /// [`search`](Self::search) does; it may look at `work` operators and idle times. `planned` is how much longer the
+    /// present schedule takes than the original, in ns; none if it misses the limit. The present schedule is kept if it
+    /// is within the limit and the search finds none that is faster. Returns how much longer the schedule that was
+    /// found or kept takes than the original, in ns; none if neither is within the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

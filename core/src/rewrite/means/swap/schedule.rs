@@ -1,9 +1,10 @@
-//! A swap schedule: the positions of all gaps, and the time that follows from them. A gap is a time in which no
-//! operator accesses a block; it is *in use* if the block is freed in it.
+//! A swap schedule: the positions of all gaps, and the time that follows from them. A gap, or idle time, is a time in
+//! which no operator accesses a block; it is *in use* if the block is off the device in it.
 //!
 //! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
-//! again at *take*. If they are equal, the gap is not used. The load of each operator, the bytes alive while it runs,
-//! depends on the positions alone. So does the time, which a simulation in one pass over the operators finds:
+//! again at *take*. Boundary o lies before operator o. If the two are equal, the gap is not in use. The load of each
+//! operator, the bytes alive while it runs, depends on the positions alone. So does the time, which a simulation in one
+//! pass over the operators finds:
 //!
 //! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
 //! due when the block's memory is freed, a copy in when an operator next reads the block. A link gets its next copy
@@ -14,7 +15,7 @@
 //!
 //! The simulation stops only at these boundaries: where the block of a gap in use is freed, allocated again or used at
 //! the gap's end, where a version can be copied out, and where a link becomes idle while copies wait. Cost: O(gaps in
-//! use · log(operators)) a simulation, with heaps for the copies that wait.
+//! use · log(operators)) a simulation.
 
 mod pass;
 
@@ -31,8 +32,8 @@ use crate::table::{Field, Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// One thing that happens in the simulation of a swap schedule. The simulation reports them in the order in which their
-/// rows are written.
+/// One thing that happens in the simulation of a swap schedule. The simulation reports actions in the order in which
+/// their rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
@@ -325,7 +326,7 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom below the limit by a quarter for each operator.
+    /// Lowers the headroom of each operator, the bytes held back below the limit, by a quarter of itself.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);

@@ -1,5 +1,5 @@
-//! Local search for a faster swap schedule; the cost is the simulated time. A gap is a time in which no operator
-//! accesses a block. The search changes where the blocks of gaps are freed and allocated again.
+//! Local search for a faster swap schedule; the cost is the simulated time. A gap, or idle time, is a time in which no
+//! operator accesses a block. The search changes where the blocks of gaps are freed and allocated again.
 //!
 //! A state is a schedule whose load is within the limit. A move changes one gap: its block is freed or allocated again
 //! at another boundary between operators, or is newly freed in the gap, or stays on the device in it. *Repair* then has

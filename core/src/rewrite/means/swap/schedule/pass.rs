@@ -148,8 +148,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy: of the blocks' values that wait to be copied out, the one that is due
-    /// first.
+    /// Gives the link to the host its next copy, which begins at time `clock` (ns) at the earliest: of the blocks'
+    /// values that wait to be copied out, the one that is due first.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -160,7 +160,8 @@ impl Schedule<'_> {
     }
 
     /// Gives waiting copies to the link to the device, in the order in which the blocks are read: as many as keep the
-    /// link busy until `until` (ns), and in any case the copies of all blocks that `operator` reads.
+    /// link busy until `until` (ns), and in any case the copies of all blocks that `operator` reads. No copy begins
+    /// before `clock` (ns).
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
