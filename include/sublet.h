@@ -87,7 +87,8 @@
 #define SUBLET_BLOCK_PINNED 1
 
 /**
- * The flag of an operator whose kernel may write its first output over its first input.
+ * The flag of an operator whose kernel may write its first output over its first input: over the first block that it
+ * reads in the trace, the first that it writes. Blocks that are allocated or freed between its accesses do not count.
  */
 #define SUBLET_OPERATOR_IN_PLACE 1
 
@@ -111,7 +112,8 @@
 #define SUBLET_OPERATOR_UNORDERED 4
 
 /**
- * The flag of a device that shares one memory with its host: swapping frees nothing.
+ * The flag of a device that shares one memory with its host. To copy a block to the host would free nothing there, so
+ * sublet_fit swaps no blocks.
  */
 #define SUBLET_DEVICE_INTEGRATED 1
 
@@ -390,8 +392,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a malloc of a block's mask that is too small to have a bit for each of the
-   * block's elements.
+   * Row `index` of a rewritten trace: a malloc of a block's mask with fewer bytes than are needed for one bit for
+   * each of the block's elements.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -545,8 +547,9 @@ enum sublet_solver
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. The
-   * solvers after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+   * Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
+   * the best plan. SUBLET_SOLVER_COLORING_FIRST_FIT (5) and those after it take longer, the more pairs of blocks are
+   * alive together: where there are many pairs, only some of them run, or none.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
@@ -777,13 +780,14 @@ enum sublet_policy
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Chooses the swaps with the highest weighted duration of absence first: the bytes that are alive, integrated over
-   * the time between two uses of the block (Zhang et al. 2019).
+   * Chooses the swaps with the highest weighted duration of absence first: the bytes of all blocks that are alive,
+   * integrated over the time between two uses of the block to swap (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes that the swaps
-   * chosen so far leave alive, integrated over the time between two uses of the block (Zhang et al. 2019).
+   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks that
+   * the swaps chosen so far leave on the device, integrated over the time between two uses of the block to swap
+   * (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
@@ -793,8 +797,8 @@ enum sublet_policy
    */
   SUBLET_POLICY_BAYES = 5,
   /**
-   * Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
-   * reader (Jin et al. 2018).
+   * Blocks that are not in use when the most bytes are alive (in training, the activations) are copied out after
+   * their last use before that, and back one operator ahead of their next reader (Jin et al. 2018).
    */
   SUBLET_POLICY_LAYER = 6,
 };
@@ -833,8 +837,8 @@ enum sublet_means
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
-   * reader of the forward pass, and back one operator ahead of the next reader.
+   * Blocks are swapped by Layrub's rule (Jin et al. 2018), that of SUBLET_POLICY_LAYER: to compare other means with
+   * it.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
@@ -929,10 +933,11 @@ enum sublet_state
   /**
    * There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
    * one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
-   * iteration if at least eight of the plan's requests, and at least a quarter of them, were missed; if more than 16
-   * blocks are still alive that are freed by now in the plan; or if a request finds no memory outside the plan's
-   * arena. A plan is dropped at the end of an iteration that differed from it, if there is no memory for the new
-   * plan or the iteration has nothing to plan. sublet_forget and sublet_adopt drop the plan too.
+   * iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
+   * as many as the plan has. It is also dropped if more than 16 blocks are still alive that are freed by now in the
+   * plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the end of an iteration
+   * that differed from it, if there is no memory for the new plan or the iteration has nothing to plan.
+   * sublet_forget and sublet_adopt drop the plan too.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -1001,7 +1006,7 @@ typedef struct sublet_allocator sublet_allocator;
 typedef struct sublet_detector sublet_detector;
 
 /**
- * An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. The memory at the
+ * An allocator of the addresses from 0 to below a capacity, by best fit; free neighbours are merged. The memory at the
  * addresses is never accessed. Only one thread at a time may use a pool.
  */
 typedef struct sublet_pool sublet_pool;
@@ -1203,7 +1208,7 @@ typedef struct sublet_bank {
    */
   uint64_t capacity;
   /**
-   * The cost of each byte that is read or written in the bank of memory, in any unit.
+   * The cost of each byte that is read or written in the bank of memory, in any unit that is the same for all banks.
    */
   uint64_t cost;
   /**
@@ -1217,7 +1222,8 @@ typedef struct sublet_bank {
  */
 typedef struct sublet_bank_use {
   /**
-   * How many bytes of the block are read and written while it is alive.
+   * How many bytes are read from the block and written to it while it is alive. A byte counts each time that it is
+   * read or written.
    */
   uint64_t touched;
   /**
@@ -1245,7 +1251,8 @@ typedef struct sublet_banks_params {
    */
   const struct sublet_bank *banks;
   /**
-   * How each block uses the banks of memory: one entry for each block.
+   * How much of each block is read and written, and which banks it may lie in: one entry for each block, in the
+   * order of the blocks.
    */
   const struct sublet_bank_use *uses;
 } sublet_banks_params;
@@ -1255,11 +1262,11 @@ typedef struct sublet_banks_params {
  */
 typedef struct sublet_spot {
   /**
-   * The number of the bank of memory that the block lies in.
+   * The number of the bank of memory that the block lies in: its index in `banks` of the sublet_banks_params.
    */
   uint64_t bank;
   /**
-   * The offset in the bank of memory, in bytes.
+   * The offset of the block in its bank of memory, in bytes.
    */
   uint64_t offset;
 } sublet_spot;
@@ -1278,13 +1285,13 @@ typedef struct sublet_banks_cost {
    */
   uint32_t reserved;
   /**
-   * The sum over all blocks of the bytes touched times the cost of a byte in the block's bank of memory; UINT64_MAX
-   * if the sum does not fit into 64 bits.
+   * The sum, over all blocks, of the bytes touched times the cost of a byte in the block's bank of memory, in the
+   * unit of `cost` in a sublet_bank; UINT64_MAX if the sum does not fit into 64 bits.
    */
   uint64_t cost;
   /**
-   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX if the
-   * bound does not fit into 64 bits.
+   * A lower bound on the cost of every placement, in the same unit as `cost`. If `cost` equals it, the placement is
+   * optimal. UINT64_MAX if the bound does not fit into 64 bits: then an equal `cost` proves nothing.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
@@ -1359,7 +1366,7 @@ typedef struct sublet_row {
    */
   uint64_t time_ns;
   /**
-   * Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
+   * Size of the block in bytes. It counts only with SUBLET_EVENT_MALLOC.
    */
   uint64_t bytes;
   /**
@@ -1738,8 +1745,8 @@ typedef struct sublet_fit_output {
    */
   uint64_t *offsets;
   /**
-   * Receives each live range of a block on the device: its first row in the rewritten trace, and the row at which it
-   * ends. May be NULL.
+   * Receives each live range of a block on the device as a block: `start` is its first row in the rewritten trace,
+   * `end` the row at which it ends, which is not part of it. May be NULL.
    */
   struct sublet_block *blocks;
   /**
@@ -1777,9 +1784,10 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * A budget for the search, for each row of the trace: how many operators, and idle times of blocks, it may look
-   * at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add to the
-   * budget.
+   * A budget for each search for swaps: how many operators, and idle times of blocks, it may look at for each row of
+   * the trace. An idle time is the time between two uses of a block. 0 is 5,000: with it a search takes about a
+   * second for 5,000 rows, and sublet_fit, which makes many searches, several times as long. Rows beyond the first
+   * 10,000 do not add to the budget.
    */
   uint64_t work;
   /**
@@ -1811,7 +1819,8 @@ typedef struct sublet_fitted {
    */
   uint32_t struct_size;
   /**
-   * The sublet_policy that chose the swaps.
+   * The sublet_policy that chose the swaps; where several were tried, the one whose result was taken. It means
+   * nothing if no block is swapped.
    */
   uint32_t policy;
   /**
@@ -1828,7 +1837,8 @@ typedef struct sublet_fitted {
    */
   uint64_t peak;
   /**
-   * The most bytes of blocks that are on the device at once in the original trace.
+   * The max load of the original trace: the most bytes of blocks that are on the device at once. Unlike `peak`, it
+   * counts no unused bytes between blocks.
    */
   uint64_t original_peak;
   /**
@@ -1964,8 +1974,9 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
-   * and idle times of tensors, it may look at. 0 is 5,000. Rows beyond the first 10,000 do not add to the budget.
+   * A budget for each search for a plan within the limit: how many operators, and idle times of tensors, it may look
+   * at for each row of the network's trace. An idle time is the time between two uses of a tensor. 0 is 5,000. Rows
+   * beyond the first 10,000 do not add to the budget.
    */
   uint64_t work;
   /**
@@ -2041,9 +2052,9 @@ typedef struct sublet_network_planned {
   uint64_t kept_bytes;
   /**
    * How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
-   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
-   * in `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a framework may copy just
-   * its bytes.
+   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In the
+   * fields `host_bytes` and `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a
+   * framework may copy just the bytes of the storage.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2150,7 +2161,8 @@ typedef struct sublet_allocator_params {
 } sublet_allocator_params;
 
 /**
- * What an allocator has done so far, and what it has now.
+ * What an allocator has done so far, and what it has now. The fields `arena_peak`, `fallback_peak` and `footprint`
+ * begin anew with sublet_reset_peaks; the other counts are never reset.
  */
 typedef struct sublet_statistics {
   /**
@@ -2168,7 +2180,8 @@ typedef struct sublet_statistics {
    */
   uint64_t hits;
   /**
-   * How many requests came while a plan was followed, and did not get their address from the plan.
+   * How many requests of iterations came while there was a plan, and got no address from it: the plan had no place
+   * for the request, or the place was taken.
    */
   uint64_t misses;
   /**
@@ -2451,7 +2464,8 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
  * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
  * together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
  * there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
- * neither to it nor to an operator whose results nobody reads: sublet_fit could move such an operator behind the end.
+ * neither to it nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run
+ * after it.
  *
  * A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
  * the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
@@ -2570,7 +2584,7 @@ sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
                                      struct sublet_error *error);
 
 /**
- * Tells in `lengths` how long the outputs of sublet_fit must be for this trace.
+ * Tells in `lengths` how many entries the arrays must have to which sublet_fit writes the rewritten form of `trace`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
@@ -2609,7 +2623,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
  *
- * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
+ * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within as many bytes as `needed` of
+ * `error` says was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit(const struct sublet_trace *trace,
@@ -2673,7 +2688,8 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
  * NULL.
  *
- * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within `needed` bytes was.
+ * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within as many bytes as `needed` of `error` says
+ * was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_plan(const struct sublet_network *network,
@@ -2811,8 +2827,8 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
  * sublet_forget does.
  *
  * Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
- * half the `events` of the allocator's parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: there is no memory
- * for the plan's arena; the allocator goes on without a plan.
+ * half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.
+ * SUBLET_STATUS_OUT_OF_MEMORY: there is no memory for the plan's arena; the allocator goes on without a plan.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2824,7 +2840,8 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
+ * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte. Each line
+ * has the number of a block, its `start` and `end` as in a sublet_block, its size and its offset, both in bytes.
  * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
  * an allocator that adopts this text forgets its plan.
  *
@@ -2841,12 +2858,13 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
 
 /**
  * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
- * order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
- * `count` is written.
+ * order of the lines, and an offset for each. The numbers in the column `id` are not used. `count` receives how many
+ * blocks there are; with a capacity of 0 only `count` is written.
  *
  * SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
- * five numbers. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0.
- * Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
+ * five numbers, `lower` and `upper` below 2^32 and the others below 2^64. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has
+ * more than `capacity` blocks, and `capacity` is not 0. Whether the plan is valid is not checked here, but by
+ * sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2970,7 +2988,7 @@ sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
 
 /**
  * Records that a block of `bytes` bytes is allocated; `block` receives the block's number, from 0. Between
- * sublet_recorder_interrupt and sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE.
+ * sublet_recorder_interrupt and sublet_recorder_resume the block is not recorded: `block` receives SUBLET_OUTSIDE.
  * `time_ns` is the time of the malloc in ns, and never less than that of the row before.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
@@ -2983,9 +3001,9 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
- * second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
- * rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+ * Records that the block of number `block` is freed, at `time_ns`, in ns. This call does not check that the block is
+ * alive: a second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse
+ * such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -2996,8 +3014,8 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
- * This call does not check that the block is alive; the functions that take the rows do.
+ * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`,
+ * in ns. This call does not check that the block is alive; the functions that take the rows do.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -3008,8 +3026,8 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
- * This call does not check that the block is alive; the functions that take the rows do.
+ * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`,
+ * in ns. This call does not check that the block is alive; the functions that take the rows do.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -3168,8 +3186,8 @@ sublet_status sublet_pool_workspace(size_t live,
                                     struct sublet_error *error);
 
 /**
- * Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
- * blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
+ * Makes a pool of the addresses from 0 to `capacity` - 1, all free, for at most `live` live blocks at once. Addresses
+ * of blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
  * `workspace`: keep that memory as long as you use the pool. There is nothing to destroy.
  */
 SUBLET_MUST_USE

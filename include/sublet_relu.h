@@ -152,7 +152,7 @@ sublet_status sublet_relu_backward(const void *dy,
  * Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
- * and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got`.
+ * and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got` of `error`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_kernels_create(uint32_t gpu,
@@ -168,8 +168,8 @@ void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
  * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
  * words must be aligned to their size.
  *
- * SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address is in `got`.
- * SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
+ * `needed` and `got` are fields of `error`. SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address
+ * is in `got`. SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
  * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
  * elements of another size.
  */

@@ -52,7 +52,7 @@ typedef struct sublet_runtime_params {
    */
   uint32_t as_simulated;
   /**
-   * Every offset must be a multiple of this, in bytes; 0 is 256.
+   * Every offset must be a multiple of this power of two, in bytes; 0 is 256.
    */
   uint64_t alignment;
   /**
@@ -67,8 +67,8 @@ typedef struct sublet_runtime_params {
    */
   const char *folder;
   /**
-   * With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow; 0
-   * is what the plan needs.
+   * With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow. 0
+   * is what the plan needs; for sublet_arena_create it is the larger of `size` and `room`.
    */
   uint64_t memory;
 } sublet_runtime_params;
@@ -235,8 +235,9 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
  * freed. The arena never shrinks, so that plans can take turns.
  *
  * `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
- * UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
- * their numbers, and the values of those that the old plan did not have are undefined.
+ * UINT32_MAX is none: the block's value is undefined until it is written. The entries of other blocks are not used. If
+ * `was` is NULL, persistent blocks keep their numbers, and the values of those that the old plan did not have are
+ * undefined.
  *
  * Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
  * SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
@@ -368,8 +369,8 @@ void sublet_arena_destroy(struct sublet_arena *arena);
  * Grows an arena to at least `size` bytes, in place; its content stays.
  *
  * SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
- * cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for `needed` more bytes. After these two the
- * arena is unchanged.
+ * cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for as many more bytes as the field `needed`
+ * of `error` says. After these two the arena is unchanged.
  */
 SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
 

@@ -81,14 +81,14 @@ extern "C" {
  * Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
  * requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
  * expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
- * Returns NULL if `size` is 0, or if the device has no such memory; in the second case a line on the standard error
- * says so.
+ * Returns NULL if `size` is 0, or after a failure, for example if the device has too little free memory; then a line
+ * on standard error tells the failure.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 
 /**
  * Frees what sublet_torch_malloc returned for the same device and stream: what CUDAPluggableAllocator takes as
- * `free_fn_name`. NULL does nothing.
+ * `free_fn_name`. `size` is not used. NULL does nothing.
  */
 void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
 
@@ -146,7 +146,7 @@ sublet_status sublet_torch_iteration(int device, sublet_error *error);
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
  * SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
- * process; both with the driver's error, a CUresult, in `got`.
+ * process; both with the driver's error, a CUresult, in `got` of `error`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_torch_stats(int device,

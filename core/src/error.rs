@@ -68,8 +68,8 @@ pub enum Error {
     /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
     /// Or, if they are placed in several banks of memory, their costs add up to more than 128 bits can count.
     SizeOverflow {
-        /// The index of the first block with which the sum is too large. For a graph, the index of a tensor instead;
-        /// for a network, the number of a tensor's storage.
+        /// The index of the first block whose bytes or cost make the sum over the blocks up to it too large. For a
+        /// graph, the index of a tensor instead; for a network, the number of a tensor's storage.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
@@ -99,7 +99,7 @@ pub enum Error {
     /// An operator reads or writes a tensor that is not in the graph, or reuses the memory of one that is not its
     /// input.
     UnknownTensor {
-        /// The index of the operator that uses the tensor.
+        /// The index of the operator, a node of the graph, that uses the tensor.
         node: u32,
         /// The index of the tensor.
         tensor: u32,
@@ -243,17 +243,18 @@ pub enum RowFault {
     /// A row that a recorded trace cannot have: a copy to or from the host; a second malloc of a block; an access by an
     /// operator that is recomputed; or an access by an operator whose accesses do not all stand together.
     NotRecorded,
-    /// In a rewritten trace, a read or write that is not the next one of the operator that runs. Or one that begins an
-    /// operator which the original trace lacks, which has run before, or whose turn has not come.
+    /// In a rewritten trace, a read or write that is not the next access of the operator that runs. Or the first access
+    /// of an operator that may not run there: the original trace lacks it, it has run before and is not marked as
+    /// recomputed, or another operator must run first.
     OtherAccess,
-    /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, though the original trace does
-    /// not have this row there. Or, between two accesses of an operator, a malloc that stands after a free, though in
-    /// the original trace it stands before that free.
+    /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, although in the original trace
+    /// it does not stand between accesses of this operator. Or, between two accesses, a malloc that comes after a free,
+    /// although in the original trace it comes before that free.
     InsideOperator,
     /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
     /// original trace.
     OtherValue,
-    /// A copy from the host to the device of a block of which the host has no copy, or a copy without a defined value.
+    /// A copy from the host to the device of a block of which the host has no copy, or a copy with an undefined value.
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,
@@ -269,7 +270,7 @@ pub enum RowFault {
     /// output is to reuse.
     NotInPlace,
     /// In a recording that is to be rewritten to fit a limit: the malloc of a persistent block, such as a weight, that
-    /// comes after the first access.
+    /// comes after the first read or write of any block.
     PersistentLate,
     /// At the end of a rewritten trace, a persistent block, such as a weight, is not where it has to be for the next
     /// iteration, or does not have its final value. The row number is one past the last row.

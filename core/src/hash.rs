@@ -15,8 +15,8 @@ pub(crate) const fn mixed(x: u64) -> u64 {
 }
 
 /// Adds the value `hash` to a hash table, the first `slots` cells of `set`. Returns whether the value is new to the
-/// table. A cell of 0 is empty, so `hash` must not be 0. The caller makes the table so large that at least one cell
-/// stays empty.
+/// table. A cell of 0 is empty, so `hash` must not be 0. `slots` must be more than the number of different values that
+/// are ever added: the search for a value ends only at an empty cell or at the value itself.
 pub(crate) fn insert(set: &mut Table<'_, u64>, slots: u32, hash: u64) -> bool {
     let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
     while set[slot] != 0 && set[slot] != hash {

@@ -8,7 +8,7 @@ pub(crate) trait Id: Copy + Ord {
     fn of(number: u32) -> Self;
     fn number(self) -> u32;
 
-    /// The id whose number is higher by 1.
+    /// The id whose number is higher by 1; the number of `self` must be below `u32::MAX`.
     #[inline]
     fn next(self) -> Self {
         Self::of(self.number() + 1)

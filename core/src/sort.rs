@@ -171,7 +171,8 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low:
     }
 }
 
-/// The two parts into which [`partition`] has split cells. Neither part has all cells, except where all keys are equal.
+/// The two parts into which [`partition`] has split cells. Neither part has all cells, except that the first has them
+/// all if all keys are equal.
 enum Parts {
     /// How many cells the first of the two parts has, at least one. Each of their keys is less than every key of the
     /// second part.
@@ -181,7 +182,7 @@ enum Parts {
     Least(usize),
 }
 
-/// Reorders cells, of which there are at least two, into two parts: no key in the first is larger than any in the
+/// Reorders cells, of which there are at least two, into two parts: each key in the first is less than every key in the
 /// second. No branch depends on a key, since the processor could not predict such a branch (Lomuto's scheme, as in
 /// Edelkamp and Weiß 2016).
 fn partition<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) -> Parts {

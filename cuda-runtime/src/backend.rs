@@ -80,8 +80,8 @@ pub trait Backend {
     /// How many bytes an arena has.
     fn size(&self, arena: &Self::Arena) -> u64;
 
-    /// Allocates `bytes` bytes of pinned memory on the host. The memory begins at the start of a page, and the
-    /// processor caches it.
+    /// Allocates `bytes` bytes of pinned memory on the host. The memory begins at the start of a page. The processor
+    /// caches it, and so can read it fast.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host cannot pin so much memory.
@@ -150,7 +150,7 @@ pub trait Backend {
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
     /// Has the host call a function when the stream has done all work that it was given before this call. The stream
-    /// goes on when the function returns. The function must not call the backend.
+    /// goes on when the function returns. The function must not call the backend, because CUDA forbids such calls.
     ///
     /// # Errors
     /// The error that the device reports; after an error the function is not called.
@@ -193,7 +193,7 @@ impl PinnedBytes {
     /// The `bytes` bytes from offset `at` of this memory on; `None` if they do not all lie in it.
     ///
     /// # Safety
-    /// The memory is not given back, and nobody else reads or writes these bytes, as long as the slice lives.
+    /// As long as the slice lives, the memory is not freed, and nobody else reads or writes these bytes.
     #[must_use]
     pub unsafe fn slice<'a>(self, at: u64, bytes: u64) -> Option<&'a mut [u8]> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);

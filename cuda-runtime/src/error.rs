@@ -52,11 +52,12 @@ pub enum Error {
     /// - a range of bytes does not lie inside its memory: the device's, pinned memory, or a buffer for swapping to a
     ///   file;
     /// - no live block begins at the address that was given; or
-    /// - a fraction of the device's memory was given as the limit on its use, and is not between 0 and 1.
+    /// - a fraction of the device's memory was given as the limit on its use, and is not a number from 0 to 1.
     OutOfRange {
-        /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file.
+        /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file; 0
+        /// if it has no such place, as for a fraction.
         address: u64,
-        /// The length of the range, in bytes; 0 where only an address was given.
+        /// The length of the range, in bytes; 0 where only an address or a fraction was given.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
@@ -82,19 +83,20 @@ pub enum Error {
         /// How many bytes the plan needs on the host.
         bytes: u64,
     },
-    /// The block is not persistent: its value does not pass to the next iteration, as a weight's does. Or its length is
-    /// not the one given.
+    /// The block is not persistent: its value does not pass to the next iteration, as a weight's does. Or the iteration
+    /// does not use the block, or the block's length is not the one given.
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
-        /// How many bytes of the block were to be read, written, or kept while the runtime changes to another program.
+        /// The length that was given for the block, in bytes: that of the value to read or write. When the runtime
+        /// changes to another program, it is that of the new program's block, which was to get this block's value.
         bytes: u64,
     },
     /// An iteration is under way, or was not finished after an error: see
     /// [`Runtime::restart`](crate::Runtime::restart).
     Interrupted,
     /// Times were asked for, but there are none. The iteration to be measured has not begun, or not all of its launches
-    /// were made; or none is to be measured, as after a restart that has dropped the measurement.
+    /// were made. Or no iteration is to be measured, as after a restart that has dropped the measurement.
     NotTimedYet,
     /// An operation of the operating system failed, such as on a file that blocks are swapped to.
     Storage {

@@ -10,7 +10,8 @@ use std::fs;
 use crate::backend::Backend;
 use crate::error::{Error, Result, StorageOperation};
 
-/// How many bytes of memory a plan may take on this device at the moment.
+/// How many bytes of memory a plan may take on this device at the moment: [`available`] if host and device share one
+/// memory, and otherwise the free memory of the device.
 ///
 /// # Errors
 /// The error of the backend, or of [`available`] if host and device share one memory.

@@ -32,7 +32,7 @@ pub struct CopyTime {
 /// A time in which the compute stream waited for copies before it ran an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// The index of the operator's first access in the rewritten trace.
+    /// The index of a row in the rewritten trace: the first read or write of the launch.
     pub row: u32,
     /// The operator before which compute waited.
     pub op: Op,
@@ -73,7 +73,7 @@ impl Measured {
     /// Returns the device `like` with its copies as fast as they were measured: a bandwidth for each direction, and one
     /// latency for both, are fitted to the measured times. The fit is by least squares of relative errors. If all
     /// copies out have one size, and all copies in too, the latency cannot be told from the bandwidths, and is 0.
-    /// `None` unless there were copies both ways.
+    /// `None` if no copy was measured in one of the directions, or if the figures make no valid device.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -88,8 +88,8 @@ impl Measured {
     }
 }
 
-/// Writes the speed of a device's copies as the text of a file, which `sublet fit --device FILE` reads. The file has
-/// one latency: the mean of those of the two directions.
+/// Writes the speed of a device's copies, and the host's capacity if it is limited, as the text of a file, which
+/// `sublet fit --device FILE` reads. The file has one latency: the mean of those of the two directions.
 ///
 /// ```
 /// use sublet_core::simulate::Device;
@@ -107,7 +107,8 @@ pub fn device_file(device: &Device) -> String {
 }
 
 /// Fits three figures to the times of copies: the latency in ns, the ns per byte copied out, and the ns per byte copied
-/// in. `None` unless there were copies both ways.
+/// in. If the times do not determine all three, or one would be negative, the latency is 0 and only the other two are
+/// fitted. `None` unless there were copies both ways.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
@@ -171,9 +172,9 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule: its `rows` and their `timings`. `steps` yields for each step of
-    /// the program the index of the row that the step comes from, and whether the step is a launch. Copies between
-    /// iterations come from no row: their index is beyond `rows`.
+    /// Takes the predictions from a simulated schedule: its `rows`, their `timings`, and `run`, the figures for the
+    /// whole of it. `steps` yields for each step of the program the index of the row that the step comes from, and
+    /// whether the step is a launch. Copies between iterations come from no row: their index is beyond `rows`.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

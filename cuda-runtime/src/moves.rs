@@ -13,8 +13,8 @@
 
 use std::ops::Range;
 
-/// Where a block's value lies: in the arena, at this offset in bytes, or in a copy on the host. Copies on the host are
-/// known by their index, from 0, in a list that the caller keeps.
+/// Where a block's value lies: in the arena, at this offset in bytes, or in the copy on the host that the caller knows
+/// by this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),

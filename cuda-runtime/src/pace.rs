@@ -26,9 +26,9 @@ pub enum Pace {
     Simulated,
 }
 
-/// For each launch and copy of the program, the numbers of earlier steps that it has to follow so that copies begin and
-/// compute waits as in the simulation. Steps that it has to follow anyway, because both use the same bytes, need not be
-/// listed. `rows` is the trace; all block numbers are below `numbers`.
+/// For each step of the program, a launch or a copy: the numbers of the earlier steps that it has to follow, so that
+/// copies begin, and compute waits, as in the simulation. A step that must come first anyway, because the two use the
+/// same bytes, may be missing in the list. `rows` is the trace; all block numbers are below `numbers`.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
     /// For a block on the device, the step that last copied it out and the step that last copied it in, by their
     /// numbers; `None` where there was no such copy.

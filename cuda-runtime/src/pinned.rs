@@ -3,7 +3,7 @@
 //!
 //! A block's copy on the host has a lifetime, as a block has: from the transfer off the device that writes it to the
 //! last transfer back that reads it. A copy that the host keeps between iterations is there all the time. Copies that
-//! are not needed at the same time share bytes.
+//! are not needed at the same time share bytes. Each copy has a number, counted from 0.
 //!
 //! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
 //! bytes there. None should have to wait when the program runs either. So the bytes of a copy are kept until the last
@@ -34,14 +34,14 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// For each row of the trace that swaps a block out or in: which copy on the host it writes or reads, as an index
-    /// into `residencies`. `None` for all other rows.
+    /// For each row of the trace that swaps a block out or in: the number of the copy on the host that the row writes
+    /// or reads. `None` for all other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// For each block, by its number: which copy of it is on the host when the iteration begins, as an index into
-    /// `residencies`; `None` if there is none.
+    /// For each block, by the block's number: the number of the block's copy that is on the host when the iteration
+    /// begins; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// For each block, by its number: which copy of it has to be on the host when the iteration ends, as an index into
-    /// `residencies`; `None` if none has to.
+    /// For each block, by the block's number: the number of the block's copy that has to be on the host when the
+    /// iteration ends; `None` if none has to.
     pub(crate) at_end: Vec<Option<usize>>,
     /// For each copy on the host, by its number: its offset in the pool that all copies share, in bytes.
     pub(crate) places: Vec<u64>,
@@ -144,8 +144,8 @@ mod tests {
         Row { time_ns: 0, bytes: 0, block, op: Op::None, event }
     }
 
-    /// A copy on the host is needed for all rows that compute reaches, in the simulation, before the last copy in from
-    /// it has ended; at least up to the row of that copy in.
+    /// A copy on the host is needed until the last transfer back from it has ended in the simulation: for all rows that
+    /// compute reaches before then, and at least up to the row of the transfer itself.
     #[test]
     fn a_copy_lives_until_the_simulation_has_read_it() {
         use Event::{Read, SwapIn, SwapOut};

@@ -27,20 +27,21 @@ use crate::waits::{self, Footprint, LANES};
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The offset in the arena, in bytes, at which the value lies when the iteration begins; `None` if the iteration
-    /// needs it only on the host.
+    /// The offset in the arena, in bytes, at which the value lies when the iteration begins; `None` if the value lies
+    /// only on the host then.
     pub(crate) on_device: Option<u64>,
     /// The offset on the host, in bytes, at which the value lies when the iteration begins. `None` if the iteration
-    /// does not need the value on the host. The iteration needs it on the host if the block's first copy in the
-    /// iteration is one from the host to the device.
+    /// does not read it there. The iteration reads it there if the block's first copy in the iteration is one from the
+    /// host to the device.
     pub(crate) on_host: Option<u64>,
-    /// Where the block's value lies between two iterations, after it was moved to where the next one needs it.
+    /// Where the block's value can be read between two iterations. By then the value has been moved to where the next
+    /// iteration needs it.
     pub(crate) after: Residence,
 }
 
 impl Home {
-    /// The offset in the arena, in bytes, at which the block's value has to be between iterations; `None` if it need
-    /// not be on the device.
+    /// The offset in the arena, in bytes, at which the block's value is kept between iterations; `None` if it is kept
+    /// only on the host.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -48,8 +49,8 @@ impl Home {
         }
     }
 
-    /// The offset on the host, in bytes, at which the block's value has to be between iterations; `None` if it need not
-    /// be on the host.
+    /// The offset on the host, in bytes, at which the block's value is kept between iterations, whether the next one
+    /// reads it there (the field `on_host`) or not; `None` if it is kept only on the device.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -245,8 +246,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The ranges of bytes that a launch or a copy reads and writes, and its stream: these decide which steps have to wait
-/// for which. The bytes of device and host have one numbering: first those of the arena, from 0 to its length `arena`;
+/// What decides which other steps a launch or a copy has to wait for: its stream, and the ranges of bytes that it reads
+/// and writes. The bytes of device and host have one numbering: first those of the arena, from 0 to its length `arena`;
 /// then those of the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
@@ -276,8 +277,8 @@ struct Ends {
     /// if the first use replaces the value (a write or a copy in), or if there is no use.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, the verifier
-    /// has proved that the host has the block's value when the iteration ends.
+    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, its value is on
+    /// the host between iterations: the verifier has proved that the host has it when the iteration ends.
     on_device_first: bool,
     /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
     on_host_last: bool,
@@ -438,10 +439,10 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Decides which launch writes the bit mask of the block `masked`. The last step does, if it launches the operator
-    /// and none of its operands overlaps with the mask. Otherwise the mask gets a launch of its own after the
-    /// operator's: by then an overlapping operand has been freed, and its bytes may be overwritten. If the block is no
-    /// longer on the device by then, nothing writes the mask.
+    /// Decides which launch writes the bit mask of the block `masked`, as `r` asks, the row of this number. The last
+    /// step does, if it launches the operator of `r` and none of its operands overlaps with the mask. Otherwise the
+    /// mask gets a launch of its own after the operator's: by then an overlapping operand has been freed, and its bytes
+    /// may be overwritten. If the block is no longer on the device by then, nothing writes the mask.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -464,8 +465,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host have only
-/// numbers here; once they have offsets, a [`Home`] is made of this.
+/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host have
+/// numbers, and no offsets yet. When they have offsets, the block gets a [`Home`].
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -496,8 +497,9 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
 }
 
 /// The copies to make between two iterations: they bring persistent blocks from where an iteration leaves them to where
-/// the next one needs them. `end` is the number of rows in the trace, which stands for the time between iterations.
-/// `arena` is the arena's length and the alignment of offsets, in bytes.
+/// the next one needs them. A block that has to go by way of the host gets a copy in `host`. `end` is the number of
+/// rows in the trace, which stands for the time between iterations. `arena` is the arena's length and the alignment of
+/// offsets, in bytes.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

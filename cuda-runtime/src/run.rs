@@ -115,8 +115,8 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// An iteration is under way. The caller was last given the launch of step `position - 1` of the program, where
-    /// `position` is the runtime's.
+    /// An iteration is under way. The caller was last given the launch of step `position - 1` of the program;
+    /// `position` is the runtime's field.
     Running,
     /// An error has ended an iteration; a restart is needed.
     Broken,

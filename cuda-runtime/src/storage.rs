@@ -28,7 +28,8 @@ pub enum Caching {
     Through,
 }
 
-/// A disk that blocks can be swapped to. Several threads read and write it at once, at ranges that do not overlap.
+/// A disk that blocks can be swapped to. Several threads read and write it at once; while one writes a range, no other
+/// uses a byte of that range.
 pub trait Disk: Debug + Send + Sync {
     /// Makes sure that the disk has room for `bytes` bytes, so that a full disk is an error before anything is written.
     /// What the disk holds stays.
@@ -77,7 +78,7 @@ impl Storage {
     ///
     /// # Errors
     /// [`Error::Storage`] if the file cannot be made. Its operation is [`StorageOperation::OpenDirect`] if `caching` is
-    /// [`Caching::Past`], and the file system has no `O_DIRECT`, such as some that keep files in memory.
+    /// [`Caching::Past`] and the file system has no `O_DIRECT`. Some file systems that keep files in memory have none.
     pub fn in_folder(folder: &Path, caching: Caching) -> Result<Self> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (operation, flags) = match caching {

@@ -30,8 +30,8 @@ pub(crate) const LANES: usize = 3;
 /// of these does. The computation ends sooner if nothing changes any more.
 const MOST: usize = 16;
 
-/// What decides which other steps a launch or a copy has to wait for: its stream, the bytes that it uses, and the steps
-/// that it has to follow in any case.
+/// Here the footprint of a launch or a copy is what decides which other steps it has to wait for: its stream, the bytes
+/// that it uses, and the steps that it has to follow in any case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
@@ -51,8 +51,8 @@ struct Users {
     /// The step that last wrote the bytes: the number of its stream, and its own number in that stream, counted from 1
     /// over all iterations. `None` if no step has written them.
     writer: Option<(usize, u64)>,
-    /// For each stream, the number of its last step that has read the bytes since they were last written; 0 if there is
-    /// none. Steps are counted from 1 over all iterations.
+    /// For each stream, its last step that has read the bytes since they were last written: the step's number in that
+    /// stream, counted from 1 over all iterations. 0 if there is none.
     readers: Clock,
 }
 
@@ -126,9 +126,10 @@ fn join(clock: &mut Clock, other: &Clock) {
 }
 
 /// Notes that a step, a launch or copy, uses the bytes of `range`, and finds the earlier users of these bytes that the
-/// step has to follow. The step has the number `number` in stream `lane`; `write` says whether it writes the bytes.
-/// `memory` has the users of each range of bytes, by the address at which the range begins. `needed` has for each
-/// stream the number of the last step that this step has to follow; it is raised where these bytes need a later one.
+/// step has to follow. The step has the number `number` in stream `lane`: steps are counted in each stream, from 1 over
+/// all iterations. `write` says whether the step writes the bytes. `memory` has the users of each range of bytes, by
+/// the address at which the range begins. `needed` has for each stream the number of the last step that this step has
+/// to follow, 0 for none. It is raised where these bytes need a later one.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,

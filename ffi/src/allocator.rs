@@ -104,10 +104,11 @@ pub struct sublet_allocator_params {
 pub enum sublet_state {
     /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
     /// one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
-    /// iteration if at least eight of the plan's requests, and at least a quarter of them, were missed; if more than 16
-    /// blocks are still alive that are freed by now in the plan; or if a request finds no memory outside the plan's
-    /// arena. A plan is dropped at the end of an iteration that differed from it, if there is no memory for the new
-    /// plan or the iteration has nothing to plan. sublet_forget and sublet_adopt drop the plan too.
+    /// iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
+    /// as many as the plan has. It is also dropped if more than 16 blocks are still alive that are freed by now in the
+    /// plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the end of an iteration
+    /// that differed from it, if there is no memory for the new plan or the iteration has nothing to plan.
+    /// sublet_forget and sublet_adopt drop the plan too.
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
@@ -116,7 +117,8 @@ pub enum sublet_state {
     Diverged = 2,
 }
 
-/// What an allocator has done so far, and what it has now.
+/// What an allocator has done so far, and what it has now. The fields `arena_peak`, `fallback_peak` and `footprint`
+/// begin anew with sublet_reset_peaks; the other counts are never reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_statistics {
@@ -128,7 +130,8 @@ pub struct sublet_statistics {
     /// How many requests got their address from a plan. A request that is smaller than the plan expects gets the place
     /// of the planned one: an iteration of a smaller batch keeps the plan and its arena.
     pub hits: u64,
-    /// How many requests came while a plan was followed, and did not get their address from the plan.
+    /// How many requests of iterations came while there was a plan, and got no address from it: the plan had no place
+    /// for the request, or the place was taken.
     pub misses: u64,
     /// How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
     pub plans: u64,
@@ -177,7 +180,8 @@ pub struct sublet_allocator {
     workspace: SystemMemory,
 }
 
-/// A pointer of the user's, which is passed to a callback.
+/// A pointer of the user's, which is passed to a callback. Unlike a bare pointer, it may be in an allocator that all
+/// threads use.
 struct Context(*mut c_void);
 
 // SAFETY: nobody follows it here; the header says that all threads may call the function that it is for.
@@ -200,8 +204,8 @@ struct Inner {
 }
 
 /// The most ranges of addresses that an allocator has at once. A range that is added for a request has at least a
-/// quarter of the bytes of all ranges before it, as long as [`alloc`](sublet_allocator_params::alloc) grants so much:
-/// then this many suffice for any memory.
+/// quarter of the bytes of all ranges before it, if [`alloc`](sublet_allocator_params::alloc) grants so much. Then 64
+/// ranges have more than a million times the bytes of the first.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -332,7 +336,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
 ///
 /// # Safety
 /// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
-/// (`Handle::MARK`), it is one that has not been destroyed.
+/// (`Handle::MARK`), that allocator has not been destroyed.
 #[inline]
 unsafe fn handle<'a>(
     allocator: *const sublet_allocator,
@@ -360,8 +364,8 @@ unsafe fn within(
     })
 }
 
-/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Notes the allocator's
-/// bookkeeping memory in `arguments`: an argument that is checked later and is to be written must not lie there.
+/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator: for a function that checks
+/// its other arguments by `arguments`. Notes the bookkeeping memory there: no argument that is written may lie in it.
 ///
 /// # Safety
 /// As for `handle`.
@@ -439,9 +443,9 @@ impl sublet_allocator {
     }
 }
 
-/// Checks argument `position` of a C function, counted from 0: the pointer to where a result is to be written. The
-/// result must share no memory with the allocator's bookkeeping or with `error`. There is nothing else that it could
-/// overlap, because the functions that call this have no arrays.
+/// Checks argument `position` of a C function, counted from 0: the pointer to where a result is to be written. Returns
+/// the place for the result. The place must share no memory with the allocator's bookkeeping or with `error`. There is
+/// nothing else that it could overlap, because the functions that call this have no arrays.
 ///
 /// # Safety
 /// If `to` is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
 /// Grows an arena to at least `size` bytes, in place; its content stays.
 ///
 /// SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
-/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for `needed` more bytes. After these two the
-/// arena is unchanged.
+/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for as many more bytes as the field `needed`
+/// of `error` says. After these two the arena is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_grow(

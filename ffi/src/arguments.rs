@@ -36,8 +36,8 @@ pub(crate) struct Arguments<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most ranges of memory that can be noted while one call is checked. Noted are the ranges that its arguments point
-/// to, that of its error, and those of its handles, such as an allocator.
+/// The most ranges of memory that can be noted while the arguments of one call are checked. One range is noted for each
+/// array or struct that an argument points to, one for the call's error, and those of the call's handles.
 const MOST: usize = 20;
 
 /// In a failure, the number that stands for the argument `error` in place of its position.
@@ -343,8 +343,8 @@ impl<'a> Arguments<'a> {
         Ok(Report { bytes, of: PhantomData })
     }
 
-    /// Returns the size in bytes that the next argument, a struct of the caller's, has in its first field. Fails if the
-    /// pointer is misaligned, or if no struct can have this size.
+    /// Reads the first field of the caller's struct that is the next argument: the struct's size in bytes. Fails if the
+    /// pointer is misaligned, or if the size is less than 4 bytes or more than [`MOST_PARAMS`].
     ///
     /// # Safety
     /// `pointer` is not NULL, and if it is aligned, the first field can be read there.
@@ -467,8 +467,8 @@ pub(crate) fn sized<T: Params>() -> T {
 mod tests {
     use super::*;
 
-    /// Checks the next of `arguments`, which points to `words` words from `begin` on: as memory that the call writes if
-    /// `written`, otherwise as memory that it reads.
+    /// Checks the next of `arguments`, which points to `words` words of 8 bytes from `begin` on: as memory that the
+    /// call writes if `written`, otherwise as memory that it reads.
     fn look(arguments: &mut Arguments<'_>, begin: *mut u64, words: usize, written: bool) -> Result<(), Failure> {
         // SAFETY: within the array of the test.
         unsafe {
@@ -480,8 +480,9 @@ mod tests {
         }
     }
 
-    /// The checks refuse two arguments if and only if their memory has a word in common and one of them is written.
-    /// Memory that ends where the other begins has none in common. All such pairs in a small array are tried.
+    /// The checks refuse two arguments if and only if they have a word of memory in common and one of them is written.
+    /// Two arguments of which one ends where the other begins have none in common. All pairs in a small array of words
+    /// are tried.
     #[test]
     fn what_is_written_is_no_other_arguments() {
         let mut memory = [0u64; 8];

@@ -19,7 +19,7 @@ use crate::workspace::{Needed, sublet_layout};
 pub struct sublet_bank {
     /// The size of the bank of memory, in bytes.
     pub capacity: u64,
-    /// The cost of each byte that is read or written in the bank of memory, in any unit.
+    /// The cost of each byte that is read or written in the bank of memory, in any unit that is the same for all banks.
     pub cost: u64,
     /// Every offset in the bank of memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -29,7 +29,8 @@ pub struct sublet_bank {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank_use {
-    /// How many bytes of the block are read and written while it is alive.
+    /// How many bytes are read from the block and written to it while it is alive. A byte counts each time that it is
+    /// read or written.
     pub touched: u64,
     /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
     /// reached only by a DMA engine, clear its bit for all blocks that anything else uses.
@@ -40,9 +41,9 @@ pub struct sublet_bank_use {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_spot {
-    /// The number of the bank of memory that the block lies in.
+    /// The number of the bank of memory that the block lies in: its index in `banks` of the sublet_banks_params.
     pub bank: u64,
-    /// The offset in the bank of memory, in bytes.
+    /// The offset of the block in its bank of memory, in bytes.
     pub offset: u64,
 }
 
@@ -57,7 +58,8 @@ pub struct sublet_banks_params {
     pub bank_count: u32,
     /// The banks of memory, `bank_count` of them.
     pub banks: *const sublet_bank,
-    /// How each block uses the banks of memory: one entry for each block.
+    /// How much of each block is read and written, and which banks it may lie in: one entry for each block, in the
+    /// order of the blocks.
     pub uses: *const sublet_bank_use,
 }
 
@@ -70,11 +72,11 @@ pub struct sublet_banks_cost {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The sum over all blocks of the bytes touched times the cost of a byte in the block's bank of memory; UINT64_MAX
-    /// if the sum does not fit into 64 bits.
+    /// The sum, over all blocks, of the bytes touched times the cost of a byte in the block's bank of memory, in the
+    /// unit of `cost` in a sublet_bank; UINT64_MAX if the sum does not fit into 64 bits.
     pub cost: u64,
-    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX if the
-    /// bound does not fit into 64 bits.
+    /// A lower bound on the cost of every placement, in the same unit as `cost`. If `cost` equals it, the placement is
+    /// optimal. UINT64_MAX if the bound does not fit into 64 bits: then an equal `cost` proves nothing.
     pub lower_bound: u64,
 }
 

@@ -55,8 +55,8 @@ fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 
-/// Calls `body`. This version is for builds without the standard library, where a panic cannot be caught: it ends in
-/// the panic handler.
+/// Calls `body`. This version is for builds without the standard library, where a panic cannot be caught: a panic ends
+/// in the panic handler.
 #[cfg(not(any(feature = "std", test)))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     body()

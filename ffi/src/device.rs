@@ -10,7 +10,8 @@ use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// The flag of a device that shares one memory with its host: swapping frees nothing.
+/// The flag of a device that shares one memory with its host. To copy a block to the host would free nothing there, so
+/// sublet_fit swaps no blocks.
 pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
 
 /// The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.

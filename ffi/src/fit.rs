@@ -36,18 +36,19 @@ pub enum sublet_policy {
     /// Chooses the swaps with the largest area of absence first. This is the bytes of the block times its duration of
     /// absence: the time between two uses of the block, less the time of the copies out and in (Zhang et al. 2019).
     Aoa = 2,
-    /// Chooses the swaps with the highest weighted duration of absence first: the bytes that are alive, integrated over
-    /// the time between two uses of the block (Zhang et al. 2019).
+    /// Chooses the swaps with the highest weighted duration of absence first: the bytes of all blocks that are alive,
+    /// integrated over the time between two uses of the block to swap (Zhang et al. 2019).
     Wdoa = 3,
-    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes that the swaps
-    /// chosen so far leave alive, integrated over the time between two uses of the block (Zhang et al. 2019).
+    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks that
+    /// the swaps chosen so far leave on the device, integrated over the time between two uses of the block to swap
+    /// (Zhang et al. 2019).
     Swdoa = 4,
     /// Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
     /// SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
     /// (Zhang et al. 2019).
     Bayes = 5,
-    /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
-    /// reader (Jin et al. 2018).
+    /// Blocks that are not in use when the most bytes are alive (in training, the activations) are copied out after
+    /// their last use before that, and back one operator ahead of their next reader (Jin et al. 2018).
     Layer = 6,
 }
 
@@ -75,9 +76,10 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result on every machine.
     pub seed: u64,
-    /// A budget for the search, for each row of the trace: how many operators, and idle times of blocks, it may look
-    /// at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add to the
-    /// budget.
+    /// A budget for each search for swaps: how many operators, and idle times of blocks, it may look at for each row of
+    /// the trace. An idle time is the time between two uses of a block. 0 is 5,000: with it a search takes about a
+    /// second for 5,000 rows, and sublet_fit, which makes many searches, several times as long. Rows beyond the first
+    /// 10,000 do not add to the budget.
     pub work: u64,
     /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
@@ -107,8 +109,8 @@ pub enum sublet_means {
     /// Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
     /// operators must say which are ReLUs and which are gradients of ReLUs.
     Relu = 8,
-    /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
-    /// reader of the forward pass, and back one operator ahead of the next reader.
+    /// Blocks are swapped by Layrub's rule (Jin et al. 2018), that of SUBLET_POLICY_LAYER: to compare other means with
+    /// it.
     Layer = 16,
     /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
     Order = 32,
@@ -143,8 +145,8 @@ pub struct sublet_fit_output {
     pub row_capacity: usize,
     /// Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
     pub offsets: *mut u64,
-    /// Receives each live range of a block on the device: its first row in the rewritten trace, and the row at which it
-    /// ends. May be NULL.
+    /// Receives each live range of a block on the device as a block: `start` is its first row in the rewritten trace,
+    /// `end` the row at which it ends, which is not part of it. May be NULL.
     pub blocks: *mut sublet_block,
     /// Receives, for each live range of a block on the device, the number of its block, and how often that block was
     /// there before. May be NULL.
@@ -160,7 +162,8 @@ pub struct sublet_fit_output {
 pub struct sublet_fitted {
     /// Set this to sizeof(sublet_fitted): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
-    /// The sublet_policy that chose the swaps.
+    /// The sublet_policy that chose the swaps; where several were tried, the one whose result was taken. It means
+    /// nothing if no block is swapped.
     pub policy: u32,
     /// How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
     pub row_count: usize,
@@ -169,7 +172,8 @@ pub struct sublet_fitted {
     pub residency_count: usize,
     /// How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
     pub peak: u64,
-    /// The most bytes of blocks that are on the device at once in the original trace.
+    /// The max load of the original trace: the most bytes of blocks that are on the device at once. Unlike `peak`, it
+    /// counts no unused bytes between blocks.
     pub original_peak: u64,
     /// How the rewritten trace runs in the simulation. This is the last field, so that this struct and sublet_run can
     /// both grow.
@@ -216,7 +220,7 @@ impl sublet_fit_params {
     }
 }
 
-/// Tells in `lengths` how long the outputs of sublet_fit must be for this trace.
+/// Tells in `lengths` how many entries the arrays must have to which sublet_fit writes the rewritten form of `trace`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_lengths_of(
@@ -344,7 +348,8 @@ impl<'a> Written<'a> {
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
+/// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within as many bytes as `needed` of
+/// `error` says was.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit(

@@ -110,7 +110,7 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
 }
 
 /// Translates the operators of a graph from C into the planner's [`Node`]s, which are written to `room`, each with its
-/// own part of `operands`. Fails if the operators have more or fewer operands than there are.
+/// own part of `operands`. Fails if the operators together have more or fewer operands than this array.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -216,7 +216,8 @@ impl<'a> Given<'a> {
     }
 
     /// Translates the graph from C into the planner's [`Graph`], whose tensors and operators are written to `room`.
-    /// Fails if a tensor holds an unknown value, or if the operators have more or fewer operands than there are.
+    /// Fails if a tensor holds an unknown value, or if the operators together have more or fewer operands than the
+    /// array of operands.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }
@@ -254,7 +255,8 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 /// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
 /// together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
 /// there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
-/// neither to it nor to an operator whose results nobody reads: sublet_fit could move such an operator behind the end.
+/// neither to it nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run
+/// after it.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +

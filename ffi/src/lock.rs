@@ -85,9 +85,9 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock without waiting, and returns its guard. Fails if another thread has the lock. Returns no
-        /// guard where there is nothing to wait for: if this thread has the lock already, or if a panic has closed the
-        /// lock for good.
+        /// Takes the lock without waiting, before a fork, and returns its guard. Fails if another thread has the lock:
+        /// the caller may try again. Returns `None` where the fork need not wait: if this thread has the lock already,
+        /// or if a panic has closed the lock for good.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {

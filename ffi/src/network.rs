@@ -126,8 +126,9 @@ pub struct sublet_network_params {
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
     pub alignment: u64,
-    /// A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
-    /// and idle times of tensors, it may look at. 0 is 5,000. Rows beyond the first 10,000 do not add to the budget.
+    /// A budget for each search for a plan within the limit: how many operators, and idle times of tensors, it may look
+    /// at for each row of the network's trace. An idle time is the time between two uses of a tensor. 0 is 5,000. Rows
+    /// beyond the first 10,000 do not add to the budget.
     pub work: u64,
     /// The seed of all random choices; 0 is 1.
     pub seed: u64,
@@ -192,9 +193,9 @@ pub struct sublet_network_planned {
     /// The bytes of all tensors' storages that keep their own place, which the plan does not bind to the arena.
     pub kept_bytes: u64,
     /// How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
-    /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
-    /// in `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a framework may copy just
-    /// its bytes.
+    /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In the
+    /// fields `host_bytes` and `swapped_bytes` the size of each tensor's storage is rounded up to the alignment; a
+    /// framework may copy just the bytes of the storage.
     pub run: sublet_run,
 }
 
@@ -408,7 +409,8 @@ pub unsafe extern "C" fn sublet_network_workspace(
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
 /// NULL.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within `needed` bytes was.
+/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within as many bytes as `needed` of `error` says
+/// was.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_plan(

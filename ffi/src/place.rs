@@ -28,8 +28,9 @@ pub enum sublet_solver {
     /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
     ///   in the way of others.
     Auto = 0,
-    /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. The
-    /// solvers after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+    /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
+    /// the best plan. SUBLET_SOLVER_COLORING_FIRST_FIT (5) and those after it take longer, the more pairs of blocks are
+    /// alive together: where there are many pairs, only some of them run, or none.
     Portfolio = 1,
     /// An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
     Search = 2,

@@ -12,7 +12,7 @@ use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. The memory at the
+/// An allocator of the addresses from 0 to below a capacity, by best fit; free neighbours are merged. The memory at the
 /// addresses is never accessed. Only one thread at a time may use a pool.
 pub struct sublet_pool(Pool<'static>);
 
@@ -59,8 +59,8 @@ pub unsafe extern "C" fn sublet_pool_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
-/// blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
+/// Makes a pool of the addresses from 0 to `capacity` - 1, all free, for at most `live` live blocks at once. Addresses
+/// of blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
 /// `workspace`: keep that memory as long as you use the pool. There is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]

@@ -110,7 +110,7 @@ unsafe fn with(
 }
 
 /// Records that a block of `bytes` bytes is allocated; `block` receives the block's number, from 0. Between
-/// sublet_recorder_interrupt and sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE.
+/// sublet_recorder_interrupt and sublet_recorder_resume the block is not recorded: `block` receives SUBLET_OUTSIDE.
 /// `time_ns` is the time of the malloc in ns, and never less than that of the row before.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
@@ -135,9 +135,9 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     })
 }
 
-/// Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
-/// second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
-/// rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+/// Records that the block of number `block` is freed, at `time_ns`, in ns. This call does not check that the block is
+/// alive: a second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse
+/// such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn sublet_recorder_free(
     unsafe { with(recorder, error, |r| r.free(time_ns, block)) }
 }
 
-/// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
-/// This call does not check that the block is alive; the functions that take the rows do.
+/// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`,
+/// in ns. This call does not check that the block is alive; the functions that take the rows do.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
@@ -168,8 +168,8 @@ pub unsafe extern "C" fn sublet_recorder_read(
     unsafe { with(recorder, error, |r| r.read(time_ns, block)) }
 }
 
-/// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
-/// This call does not check that the block is alive; the functions that take the rows do.
+/// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`,
+/// in ns. This call does not check that the block is alive; the functions that take the rows do.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]

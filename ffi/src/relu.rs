@@ -235,7 +235,7 @@ handles!(sublet_relu_kernels: b"kernels ");
 /// Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
-/// and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got`.
+/// and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got` of `error`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_create(
@@ -341,8 +341,8 @@ unsafe fn launch(
 /// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
 /// words must be aligned to their size.
 ///
-/// SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address is in `got`.
-/// SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
+/// `needed` and `got` are fields of `error`. SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address
+/// is in `got`. SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
 /// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
 /// elements of another size.
 #[must_use]

@@ -77,7 +77,7 @@ pub struct sublet_runtime_params {
     /// is done. 1: only when the operators before the copy in the schedule are done, as in the simulation, so that
     /// times on the device can be compared with simulated ones.
     pub as_simulated: u32,
-    /// Every offset must be a multiple of this, in bytes; 0 is 256.
+    /// Every offset must be a multiple of this power of two, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context. It must live as long as the
     /// runtime. NULL: the runtime makes a stream of its own. The default stream of CUDA, on which PyTorch computes and
@@ -86,8 +86,8 @@ pub struct sublet_runtime_params {
     /// The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
     /// and written past the page cache. NULL: they are held in pinned memory of the host.
     pub folder: *const c_char,
-    /// With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow; 0
-    /// is what the plan needs.
+    /// With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow. 0
+    /// is what the plan needs; for sublet_arena_create it is the larger of `size` and `room`.
     pub memory: u64,
 }
 
@@ -272,8 +272,9 @@ fn made<B: Backend>(
 /// freed. The arena never shrinks, so that plans can take turns.
 ///
 /// `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
-/// UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
-/// their numbers, and the values of those that the old plan did not have are undefined.
+/// UINT32_MAX is none: the block's value is undefined until it is written. The entries of other blocks are not used. If
+/// `was` is NULL, persistent blocks keep their numbers, and the values of those that the old plan did not have are
+/// undefined.
 ///
 /// Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
 /// SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
@@ -408,7 +409,7 @@ pub unsafe extern "C" fn sublet_runtime_call(
     data: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    /// The caller's pointer, which is passed to `function`.
+    /// The caller's pointer, which is passed to `function`. Unlike a bare pointer, it can go to another thread.
     struct Data(*mut c_void);
     // SAFETY: the header says that it is another thread that the function is called from.
     unsafe impl Send for Data {}

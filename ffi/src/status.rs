@@ -149,8 +149,8 @@ pub enum sublet_status {
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace recomputes an operator that may not be recomputed.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a malloc of a block's mask that is too small to have a bit for each of the
-    /// block's elements.
+    /// Row `index` of a rewritten trace: a malloc of a block's mask with fewer bytes than are needed for one bit for
+    /// each of the block's elements.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace writes the mask of a block, but does not stand right after a ReLU that reads or
     /// writes that block.

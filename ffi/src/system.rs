@@ -40,7 +40,8 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     Ok(pointer)
 }
 
-/// Gives memory that `alloc` returned back to the system.
+/// Gives back to the system the `bytes` bytes at `pointer`, which `alloc` returned. The third argument, the alignment,
+/// is not used here.
 ///
 /// # Safety
 /// `alloc` has returned `pointer` for `bytes` bytes, and they have not been given back yet.
@@ -64,10 +65,11 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
 }
 
-/// Gives memory that `alloc` returned back to the system.
+/// Gives back to the system the `bytes` bytes at `pointer`, which `alloc` returned, on a system without mmap.
 ///
 /// # Safety
-/// `alloc` has returned `pointer` for these `bytes` and this `alignment`, and it has not been given back yet.
+/// `alloc` has returned `pointer` for this number of `bytes` and this `alignment`, and the bytes have not been given
+/// back yet.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) {
     if let Ok(layout) = std::alloc::Layout::from_size_align(bytes, alignment) {
@@ -76,7 +78,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) 
     }
 }
 
-/// Always fails: without an operating system there is nobody to take memory from.
+/// Always fails: a library that was built without the standard library asks no operating system for memory.
 #[cfg(not(any(feature = "std", test)))]
 pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
     Err(Failure::of(S::Unavailable))

@@ -52,8 +52,8 @@ unsafe impl Params for sublet_torch_statistics {}
 /// Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
 /// requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
 /// expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
-/// Returns NULL if `size` is 0, or if the device has no such memory; in the second case a line on the standard error
-/// says so.
+/// Returns NULL if `size` is 0, or after a failure, for example if the device has too little free memory; then a line
+/// on standard error tells the failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
@@ -65,7 +65,7 @@ pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c
 }
 
 /// Frees what sublet_torch_malloc returned for the same device and stream: what CUDAPluggableAllocator takes as
-/// `free_fn_name`. NULL does nothing.
+/// `free_fn_name`. `size` is not used. NULL does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_free(pointer: *mut c_void, size: isize, device: c_int, stream: *mut c_void) {
     let _ = size;
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
 /// SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
-/// process; both with the driver's error, a CUresult, in `got`.
+/// process; both with the driver's error, a CUresult, in `got` of `error`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_stats(
@@ -234,7 +234,8 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    /// The test below also passes where nothing can be written to standard error.
+    /// A failure that cannot be told, because nothing can be written to standard error, does not end the process: the
+    /// test below passes then too.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_cannot_be_told_ends_nothing() {

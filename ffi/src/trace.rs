@@ -46,7 +46,7 @@ pub enum sublet_op_kind {
 pub struct sublet_row {
     /// When the row happened, in ns from the start of the iteration; never less than in the row before.
     pub time_ns: u64,
-    /// Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
+    /// Size of the block in bytes. It counts only with SUBLET_EVENT_MALLOC.
     pub bytes: u64,
     /// The number of the block; blocks are numbered from 0 without holes.
     pub block: u32,
@@ -115,8 +115,7 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
 }
 
 /// Writes each value of `from`, in the form that it has in C, to the same index of `to`, an array that the caller in C
-/// gave. If one of the two is shorter, only as many values as it has are written; `to` is empty if the caller wants
-/// none.
+/// gave. Ends where the shorter of the two ends; `to` is empty if the caller wants no values.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

@@ -17,7 +17,8 @@
 //! The module relies on what the framework tells, and assumes nothing else. A write may leave parts of a memory as they
 //! were, so it counts as a read too if the memory holds a value of this iteration; [`Use::Overwrite`] says that every
 //! byte is written. An operator that writes a kept memory is never recomputed, since it might update the memory twice.
-//! An operator that reads a kept memory is recomputed only while the memory holds the value that the operator read.
+//! A memory of 0 bytes that [`Memory::kept`] does not name is an exception: a write changes nothing there. An operator
+//! that reads a kept memory is recomputed only while the memory holds the value that the operator read.
 //!
 //! Cost: linear in the number of accesses, besides placement, fit and proof.
 
@@ -37,14 +38,14 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the tensor's storage, in bytes. A storage of 0 bytes gets no place in the arena. Unless `kept` is
-    /// true, such a storage counts as holding no value, and an operator that writes it may be recomputed.
+    /// The size of the memory, in bytes. A memory of 0 bytes gets no place in the arena, as if it were kept. But it
+    /// holds no value: unless `kept` is true, an operator that writes it may be recomputed all the same.
     pub bytes: u64,
-    /// True if the storage keeps its place and its value and is no part of the plan: a parameter, an output, or a value
+    /// True if the memory keeps its place and its value and is no part of the plan: a parameter, an output, or a value
     /// that the user reads after the iteration.
     pub kept: bool,
-    /// True if the storage is scratch: it holds no value from one operator to the next. The flag is ignored if some
-    /// operator reads the storage without having written it first.
+    /// True if the memory is scratch: it holds no value from one operator to the next. The flag is ignored if some
+    /// operator reads the memory without having written it first.
     pub scratch: bool,
 }
 
@@ -60,27 +61,27 @@ pub struct Operator {
     pub rerun: bool,
 }
 
-/// How an operator uses a tensor's storage.
+/// How an operator uses a memory: the storage of one or more tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Use {
-    /// The operator reads the tensor's storage.
+    /// The operator reads the memory.
     #[default]
     Read,
-    /// The operator writes the tensor's storage, and may leave parts of it as they are.
+    /// The operator writes the memory, and may leave parts of it as they are.
     Write,
-    /// The operator writes every byte of the tensor's storage, and reads none of them before.
+    /// The operator writes every byte of the memory, and reads none of them before.
     Overwrite,
 }
 
-/// One use of a tensor's storage by an operator.
+/// One use of a memory, the storage of one or more tensors, by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The number of the operator that uses the tensor's storage. Accesses are listed in the order of execution, so
-    /// this number never decreases.
+    /// The number of the operator that uses the memory. Accesses are listed in the order of execution, so this number
+    /// never decreases.
     pub op: u32,
-    /// The number of the tensor's storage that the operator uses.
+    /// The number of the memory that the operator uses: its index in [`Network::memories`].
     pub memory: u32,
-    /// How the operator uses the storage.
+    /// How the operator uses the memory.
     pub how: Use,
 }
 
@@ -88,12 +89,11 @@ pub struct Access {
 /// tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
-    /// The storages of the tensors; a storage's number is its index in this slice.
+    /// The memories of the framework; a memory's number is its index in this slice.
     pub memories: &'a [Memory],
     /// The operators, in the order of execution; an operator's number is its index in this slice.
     pub operators: &'a [Operator],
-    /// Which operator uses which tensor's storage, in the order of execution. An operator may use a storage several
-    /// times.
+    /// Which operator uses which memory, in the order of execution. An operator may use a memory several times.
     pub accesses: &'a [Access],
 }
 
@@ -110,8 +110,8 @@ pub struct Options {
     /// The means to save memory that may be used to stay within the limit. Only [`Means::Swap`] and
     /// [`Means::Recompute`] are considered, others are ignored.
     pub using: Using,
-    /// The budget of a search for a schedule within the limit: how many operators and idle times of blocks the search
-    /// may look at for each row of the trace. See [`fit::Options::work`].
+    /// How much a search for a schedule within the limit may do for each row of the trace: the number of operators, and
+    /// of gaps (times between two uses of a block), that it may look at. See [`fit::Options::work`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -133,8 +133,8 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block of the trace: the number of the tensor's storage for which the block is placed. [`residency::NONE`] if
-    /// the block stands for a kept storage, which is no part of the plan.
+    /// By block of the trace: the number of the memory for which the block is placed. [`residency::NONE`] if the block
+    /// stands for a kept memory, which is no part of the plan.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
@@ -153,8 +153,8 @@ pub struct RecordNeeded {
 }
 
 impl RecordNeeded {
-    /// The lengths of the slices and the workspace of [`record`], for a network with `memories` tensors' storages and
-    /// `accesses` uses of them.
+    /// The lengths of the slices and the workspace of [`record`], for a network with this number of memories and this
+    /// number of accesses: uses of a memory by an operator.
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -184,7 +184,7 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// By row of the planned trace: when the row happens in the simulation, in ns.
     pub timings: &'a mut [Timing],
-    /// The live ranges of tensors' storages in the arena as blocks to place, in the order of their mallocs.
+    /// The live ranges of memories in the arena as blocks to place, in the order of their mallocs.
     pub blocks: &'a mut [Block],
     /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
     /// which of that block's live ranges this is, counted from 0.
@@ -262,11 +262,11 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that live blocks would take in the arena at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all tensors' storages that are part of the plan. Without a plan, where no two of them
-    /// share an address, they take this many bytes.
+    /// The sum of the bytes of all memories that are part of the plan. Without a plan, where no two of them share an
+    /// address, they take this many bytes.
     pub planned_bytes: u64,
-    /// The sum of the bytes of all tensors' storages that keep their place and value and are no part of the plan: those
-    /// with [`Memory::kept`], and those that are read before they are written.
+    /// The sum of the bytes of all memories that keep their place and value and are no part of the plan: those with
+    /// [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
     /// The simulated time of one pass that follows the plan, from the times [`Operator::time_ns`], and what is copied
     /// and recomputed in it.
@@ -275,13 +275,13 @@ pub struct Planned {
 
 /// Makes the trace of one pass through the operators of the network, as the input of [`plan`]. It writes the trace's
 /// rows to `rows`; to `known`, for each operator, whether it may be recomputed; and to `owners`, for each block of the
-/// trace, the number of the tensor's storage that the block belongs to.
+/// trace, the number of its memory, or `u32::MAX` if the block stands for a kept memory.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
-/// not a power of two; [`Error::SizeOverflow`] if the bytes of the storages do not fit in 64 bits (the field `block` is
-/// then the number of a storage); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than
-/// [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
+/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories do not fit in 64 bits (the field `block` is
+/// then the number of a memory); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`]
+/// says, or `known` has fewer elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,
@@ -312,8 +312,9 @@ pub fn record<'a>(
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is the least footprint of a schedule
-/// that was found, in bytes: a limit that works. [`Error::SizeOverflow`]; [`Error::Device`]; [`Error::TooManyBlocks`];
-/// [`Error::BufferTooSmall`] if an output or the workspace is too short.
+/// that was found, in bytes: a limit that works. [`Error::SizeOverflow`] if the bytes of all blocks do not fit in 64
+/// bits; [`Error::Device`] if a figure of `options.device` is wrong; [`Error::TooManyBlocks`] if the trace has more
+/// blocks than can be planned; [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};

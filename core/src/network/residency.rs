@@ -23,8 +23,7 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// An upper bound on the rows of the trace of a network with this number of accesses: three for each. An access that
 /// begins a live range in the arena gives a malloc, a write and a free; every other access gives at most a read and a
-/// write. A block that stands for a kept storage adds one malloc, but at least one access to that storage gives at most
-/// a read.
+/// write. A block that stands for a kept memory has a malloc besides: the third row of the first access to that memory.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
@@ -34,13 +33,13 @@ pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Length of the workspace that [`record`] needs: four indices for each tensor's storage.
+/// Length of the workspace that [`record`] needs: four indices for each memory of the framework.
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a tensor's storage for a block that stands for a kept storage. The storage stays where
-/// it is, and nobody uses the offset that a plan gives to the block.
+/// Used instead of the number of a memory for a block that stands for a kept memory. The memory stays where it is, and
+/// nobody uses the offset that a plan gives to the block.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A trace that is being made: its rows and blocks so far.
@@ -48,38 +47,38 @@ struct Maker<'a> {
     rows: &'a mut [Row],
     /// How many rows of the trace are made so far; they are the first elements of `rows`.
     row_count: usize,
-    /// By block of the trace: the number of the tensor's storage that it belongs to; [`NONE`] if it stands for a kept
-    /// storage, which is no part of the plan.
+    /// By block of the trace: the number of the memory that it belongs to; [`NONE`] if it stands for a kept memory,
+    /// which is no part of the plan.
     owners: Table<'a, u32>,
     /// How many blocks of the trace are made so far.
     blocks: u32,
 }
 
-/// What is known of each tensor's storage while the rows of the trace are made.
+/// What is known of each memory of the framework while the rows of the trace are made.
 struct Memories<'a> {
-    /// By tensor's storage: 1 + the number of the last operator that uses it, or, if it keeps its value from one pass
-    /// through the network to the next, of the last that writes it. 0 if there is none.
+    /// By memory: 1 + the number of the last operator that uses it, or, if it is kept, of the last that writes it. 0 if
+    /// there is none.
     last: Table<'a, u32>,
-    /// By tensor's storage: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
+    /// By memory: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
-    /// By tensor's storage: 1 + the number of its block in the trace; 0 while it has none. In the first pass over the
-    /// accesses (`look`), the table instead holds 1 + the number of the last operator so far that uses the storage; 0
-    /// if there is none.
+    /// By memory: 1 + the number of its block in the trace; 0 while it has none. In the first pass over the accesses
+    /// (`look`), the table instead holds 1 + the number of the last operator so far that uses the memory; 0 if there is
+    /// none.
     block: Table<'a, u32>,
-    /// By tensor's storage: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if
-    /// the operator uses the storage at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
+    /// By memory: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if the
+    /// operator uses the memory at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
     does: Table<'a, u32>,
 }
 
-/// Flag: the tensor's storage is kept. It stays where it is, is no part of the plan, and its value may pass from one
-/// iteration to the next.
+/// Flag: the memory is kept. It stays where it is, is no part of the plan, and its value may pass from one iteration to
+/// the next.
 const KEPT: u32 = 1;
-/// Flag: the tensor's storage is scratch. It holds no value from one operator to the next.
+/// Flag: the memory is scratch. It holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// Flag: the tensor's storage is kept out of the plan, and an operator writes it after an earlier operator has read it.
+/// Flag: the memory is kept, and an operator writes it after an earlier operator has read it.
 const CHANGES: u32 = 4;
-/// Flag: the tensor's storage has 0 bytes, and the caller does not say that it is kept. It counts as [`KEPT`], but a
-/// write to it changes nothing.
+/// Flag: the memory has 0 bytes, and the caller does not say that it is kept. It has the flag [`KEPT`] too, but a write
+/// to it changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
@@ -87,7 +86,8 @@ const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
 /// Makes the trace of one pass through the network. Writes its rows to `rows`; to `known`, for each operator, whether
-/// it may be recomputed; and to `owners`, for each block of the trace, the number of its tensor's storage.
+/// it may be recomputed; and to `owners`, for each block of the trace, the number of its memory, or [`NONE`] if the
+/// block stands for a kept memory.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -205,10 +205,9 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. For each tensor's storage, finds whether the storage is kept out of the plan,
-    /// scratch, written after a read, or of 0 bytes. Also finds the last operator that uses the storage or, if the
-    /// storage is kept, the last that writes it. Returns an error for an access that names no storage or operator, or
-    /// that is out of order.
+    /// The first pass over the accesses. For each memory, finds whether it is kept, scratch, written after a read, or
+    /// of 0 bytes. Also finds the last operator that uses the memory or, if it is kept, the last that writes it.
+    /// Returns an error for an access that names no memory or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -228,7 +227,7 @@ impl Memories<'_> {
                 return refuse(AccessFault::OutOfOrder);
             }
             op = a.op;
-            // In this pass `block` holds 1 + the last operator so far that uses the storage.
+            // In this pass `block` holds 1 + the last operator so far that uses the memory.
             if a.how == Use::Read && self.block[a.memory] == 0 {
                 self.what[a.memory] |= KEPT;
             }
@@ -253,15 +252,15 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator whose accesses are `accesses` writes a tensor's storage that is kept out of the plan. If so,
-    /// the operator must not be recomputed, since it might update the storage twice.
+    /// Whether an operator whose accesses are `accesses` writes a kept memory. If so, the operator must not be
+    /// recomputed, since it might update the memory twice. Memories with the flag [`EMPTY`] do not count: a write
+    /// changes nothing there.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Sets in the table `does`, for each tensor's storage that one operator uses, whether the operator reads or writes
-    /// it. `accesses` are all accesses of the operator. Storages that have no block in the trace, because they are no
-    /// part of the plan, are left out.
+    /// Sets in the table `does`, for each memory that one operator uses, whether the operator reads or writes it.
+    /// `accesses` are all accesses of the operator. Kept memories that no block of the trace stands for are left out.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

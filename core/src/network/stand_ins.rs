@@ -1,4 +1,4 @@
-//! Takes the blocks that stand for kept memories (tensors' storages outside the arena) out of a plan.
+//! Takes the blocks that stand for kept memories (storages of tensors that lie outside the arena) out of a plan.
 //!
 //! Such a *stand-in* is a block of the trace, but its memory is no part of the arena. A stand-in is always alive, so no
 //! other block has a byte in its place. These bytes are taken out: blocks above move down. The stand-ins move above all
@@ -16,15 +16,16 @@ pub(super) const fn workspace(blocks: usize, residencies: usize) -> WorkspaceLen
     WorkspaceLen { words: blocks + residencies, indices: 0 }.and(verify::workspace(residencies))
 }
 
-/// How many bytes the stand-ins of a trace take together, if each has `alignment` bytes. `memories` has the number of
-/// the tensor's storage of each block, [`NONE`] for a stand-in.
+/// How many bytes the stand-ins of a trace take together, if each has `alignment` bytes. `memories` has an element for
+/// each block of the trace: the number of the memory that the block is for, or [`NONE`] if the block is a stand-in.
 pub(super) fn bytes(memories: &[u32], alignment: u64) -> u64 {
     memories.iter().filter(|&&memory| memory == NONE).fold(0, |sum: u64, _| sum.saturating_add(alignment))
 }
 
-/// The plan of `schedule` with its stand-ins, of `alignment` bytes each, above all other blocks; `memories` as in
-/// [`bytes`]. Without the stand-ins, the peak and the max load are lower by their [`bytes`]. `Err` if an offset is no
-/// multiple of `alignment`.
+/// Moves the stand-ins in the plan of `schedule` above all other blocks, moves blocks down into the bytes that this
+/// frees, and verifies the new plan. Each stand-in has `alignment` bytes; `memories` says which blocks are stand-ins,
+/// as for [`bytes`]. The new plan still has the stand-ins: to get its peak and max load without them, the caller
+/// subtracts the result of [`bytes`]. `Err` if an offset is no multiple of `alignment`.
 pub(super) fn move_up<'o>(
     schedule: &VerifiedSchedule<'o>,
     memories: &[u32],

@@ -1,5 +1,5 @@
-//! Turns a proved schedule into the steps that a framework does before each of its operators: bind a tensor's storage
-//! to an offset, run an operator again, copy to or from the host.
+//! Turns a proved schedule into the steps that a framework does before each of its operators: bind a memory (the
+//! storage of one or more tensors) to an offset of the arena, run an operator again, copy a memory to or from the host.
 
 use super::residency::NONE;
 use crate::error::Buffer;
@@ -22,30 +22,30 @@ pub struct Step {
 /// What a framework has to do in one step of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The tensor's storage lies at this offset of the arena from now on. Its content is undefined until it is written
-    /// or copied in.
+    /// The memory lies at this offset of the arena from now on. Its content is undefined until it is written or copied
+    /// in.
     Bind {
-        /// The number of the tensor's storage that lies at the offset.
+        /// The number of the memory that lies at the offset.
         memory: u32,
-        /// The offset of the storage in the arena, in bytes.
+        /// The offset of the memory in the arena, in bytes.
         offset: u64,
     },
-    /// An operator that has run before runs again, to recompute its outputs. It uses its tensors at the offsets to
+    /// An operator that has run before runs again, to recompute its outputs. It uses its memories at the offsets to
     /// which they are bound now.
     Run {
         /// The number of the operator that runs again.
         op: u32,
     },
-    /// The tensor's storage is copied to the host.
+    /// The memory is copied to the host.
     CopyOut {
-        /// The number of the tensor's storage that is copied to the host.
+        /// The number of the memory that is copied to the host.
         memory: u32,
         /// The offset of the copy in the buffer on the host that holds all copies, in bytes.
         host_offset: u64,
     },
-    /// The tensor's storage is copied from the host, to the offset to which it is bound now.
+    /// The memory is copied from the host, to the offset to which it is bound now.
     CopyIn {
-        /// The number of the tensor's storage that is copied from the host.
+        /// The number of the memory that is copied from the host.
         memory: u32,
         /// The offset of the copy in the buffer on the host that holds all copies, in bytes.
         host_offset: u64,
@@ -65,8 +65,8 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 
 /// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `offsets` has
 /// the offset of each live range of a block, in bytes. `memories` has, for each block of the trace, the number of its
-/// tensor's storage; [`NONE`] if the storage is no part of the plan. Each block that is copied gets a place of its own
-/// on the host.
+/// memory; [`NONE`] if the block stands for a memory that is no part of the plan. Each block that is copied gets a
+/// place of its own on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     offsets: &[u64],

@@ -47,10 +47,10 @@ use super::{
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// The budget of the heuristics in the first round: enough to place all blocks this number of times, or [`FEW_PLACED`]
-/// blocks if that is more. If the exact search does not run, the heuristics get all of `options.work` instead.
+/// blocks if that is more; at most `options.work`. If the exact search does not run, it is all of `options.work`.
 const FEW_STARTS: u64 = 48;
-/// The least budget of the heuristics in the first round, in blocks placed. If the exact search does not run, the
-/// heuristics get all of `options.work` instead.
+/// The least budget of the heuristics in the first round, in blocks placed; `options.work` if that is less. If the
+/// exact search does not run, the heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round, the exact search and the beam search share a budget of nodes of the search tree:
 /// [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
@@ -208,9 +208,10 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Builds one plan from address 0 upwards, which is optimal for most networks. Then runs [`largest_first`], and the
-/// heuristics of the portfolio with the work of `round`. The best of all these plans goes to `offsets` if its peak is
-/// below the best so far.
+/// Runs the heuristics of the first round. Builds one plan from address 0 upwards, which is optimal for most networks.
+/// Then runs [`largest_first`], and the portfolio with the budget `round.work`. Ends early if the best plan is good
+/// enough, or if `watch` has asked to stop. The best of all these plans goes to `offsets` if its peak is below the best
+/// so far.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -297,9 +298,9 @@ fn search_exactly(
     Ok(())
 }
 
-/// Searches for offsets of the large blocks alone ([`large_first`]). The search may use a part of the nodes of `round`
-/// if the best plan so far was found by an exact or a beam search over all blocks, else all of them. Returns how many
-/// nodes it was allowed, even if it has used fewer; 0 if there was nothing to search.
+/// Searches for offsets of the large blocks alone ([`large_first`]). The search may use `round.nodes` nodes; or, if the
+/// best plan so far was found by an exact or a beam search over all blocks, these divided by [`PART_OF_LARGE_FIRST`].
+/// Returns this budget, even if the search has used fewer nodes; 0 if there was nothing to search.
 fn search_large(
     blocks: &[Block],
     round: &Options,
@@ -374,7 +375,8 @@ fn start_again(
     Ok(())
 }
 
-/// Whether there are at most [`FEW_BLOCKS`] blocks, and at least the default budget of nodes to search them.
+/// Whether the budget of nodes is raised by [`MORE_TENTHS`], and the exact search of the first round begins without a
+/// plan. Both are done if there are at most [`FEW_BLOCKS`] blocks and `options.nodes` is at least the default.
 const fn is_searched_more(blocks: usize, options: &Options) -> bool {
     blocks <= FEW_BLOCKS && options.nodes >= Options::DEFAULT_NODES
 }
@@ -408,8 +410,8 @@ struct Told<'a> {
     /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
     /// capacity.
     enough: u64,
-    /// How many nodes of the search tree the searches that have ended have looked at. A search that is not exact adds
-    /// as many as the exact search would look at in the same time.
+    /// The nodes of the search tree that were looked at so far, in all searches that have ended. A search that is not
+    /// exact adds as many as the exact search would look at in the same time.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,
@@ -427,8 +429,8 @@ impl Told<'_> {
         self.best = self.better(&found);
     }
 
-    /// Takes over a method's result `found`: keeps the better of its peak and the best so far, and the higher of the
-    /// two lower bounds. Copies the plan, which is in `trial`, to `offsets` if its peak is below the best so far.
+    /// Takes over the result `found` of a method: its peak if that is below the best so far, and its lower bound if
+    /// that is above the highest so far. If the peak is below, also copies the method's plan from `trial` to `offsets`.
     fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
         if found.peak < self.best.peak {
             copy(trial, offsets);

@@ -48,11 +48,12 @@ const MOST_WIDTH: usize = 1 << WIDTH_BITS;
 /// How many bits hold the index of a partial plan in an entry of the table `Beam::back`, from which the offsets of a
 /// plan are read. The other bits hold the offset of the block that was added to this partial plan.
 const WIDTH_BITS: u32 = 10;
-/// The most words of the table `Beam::back`, from which the offsets of a plan are read: one for each block and each
-/// partial plan that was made by placing that block. With more blocks than this, the table has one word for each block.
+/// The most words of the table `Beam::back`, from which the offsets of a plan are read. It has a word for each block
+/// and each partial plan that may be kept after that block, so this number limits how many are kept. With more blocks
+/// than this, one partial plan is kept, and the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
-/// The room for the blocks of all partial plans that are kept at once: room for this number of cells for each block of
-/// the instance. A cell is one block in a partial plan.
+/// The table of the blocks of all partial plans that are kept at once has this number of cells for each block of the
+/// instance, and one more. A cell is one block in a partial plan.
 const CELLS: usize = 64;
 /// How many possible places for the next block are collected at most, as a multiple of the most partial plans that are
 /// kept at once. If there are more places, costly ones are dropped.
@@ -97,8 +98,8 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// The room for the blocks of all partial plans that are kept at once, in cells (blocks in a partial plan). It is
-/// enough for one partial plan in which all `n` blocks are alive.
+/// How many cells the table of the blocks of all partial plans has, for an instance of `n` blocks. A cell is one block
+/// in a partial plan. They are enough for one partial plan in which all blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -136,8 +137,9 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
-/// the better one, which is then in `offsets`. At first keeps [`NARROW`] · 2^`first_round` partial plans. A plan with a
-/// pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is.
+/// the plan that is then in `offsets`. The search is made in rounds, and begins with round `first_round`. Round r keeps
+/// [`NARROW`] · 2^r partial plans, or as many as there is memory for if that is less. A plan with a pinned block, or
+/// with a peak of 2⁵⁴ bytes or more, is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -214,7 +216,7 @@ struct Beam<'a> {
     /// The section of time that the last attempt to place all blocks had come to when it was given up; at first the
     /// busiest section.
     gave_up: u32,
-    /// By index in `order`: how many partial plans there were after this block was placed.
+    /// By index in `order`: how many partial plans there were after the block at this index was placed.
     kept: Table<'a, u32>,
     /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks can change
     /// places.
@@ -225,7 +227,8 @@ struct Beam<'a> {
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
-    /// How many blocks a partial plan has room for in the tables.
+    /// How many cells the row of a partial plan has in the table `cell`: one more than the most blocks that are alive
+    /// at once.
     row: u32,
     /// The most partial plans that are kept from one block to the next.
     width: u32,
@@ -245,7 +248,8 @@ struct Beam<'a> {
     ways: u32,
     /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// Places for the next block are left out if they lead to a partial plan that costs more than this.
+    /// Places for the next block are left out if they lead to a partial plan that costs more than this. It is a
+    /// fixed-point number with 8 fraction bits, like the costs in `way`.
     limit: u64,
     /// A hash table of the hashes of the partial plans that were made by placing the present block, so that none is
     /// made twice.
@@ -432,10 +436,10 @@ impl<'a> Beam<'a> {
     }
 
     /// Adds to `way` two places for block `b` in a hole of partial plan `i`: at the hole's lower end, the address
-    /// `low`, and at its upper end, `high`; just one if both are the same, none if alignment leaves no room. Four
-    /// arguments are times: `below` and `above` are when the blocks below and above the hole end, `end` is when block
-    /// `b` ends, and a hole counts as a block that ends at `hole`. `c` is the index in the partial plan of the block
-    /// above the hole. A random number below `noise` is added to each cost.
+    /// `low`, and at its upper end, `high`. Adds one if the two are the same, and none if alignment leaves no room.
+    /// Four arguments are clock times, see [`Ends`]: the blocks below and above the hole end at `below` and `above`,
+    /// block `b` ends at `end`, and a hole counts as a block that ends at `hole`. `c` is the index in the partial plan
+    /// of the block above the hole. A random number below `noise` is added to each cost.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],

@@ -51,8 +51,8 @@ pub fn place(
 }
 
 /// Gives every block an offset as [`place`] does, but goes backward in time: of equal sizes, the block that ends last
-/// comes first. Each block takes the lowest hole that is large enough. Where the load grows and shrinks in different
-/// ways, the better direction can save a tenth of the memory.
+/// comes first. Each block takes the lowest hole that is large enough. Which direction needs less memory depends on the
+/// blocks; the difference can be a tenth.
 ///
 /// # Errors
 /// As [`place`](super::place).

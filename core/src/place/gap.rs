@@ -55,9 +55,9 @@ pub(crate) struct Gaps<'a> {
 
 /// The placed blocks, sorted by offset, the lowest first.
 struct Stack<'a> {
-    /// By placed block: its begin and its end, in bytes.
+    /// The begin and the end in memory of each placed block, in bytes; the lowest block first.
     spans: Table<'a, [u64; 2]>,
-    /// By placed block: the first section of time in which it is alive, and one past the last.
+    /// For each entry of `spans`: the first section of time in which the block is alive, and one past the last.
     lifetimes: Table<'a, [u32; 2]>,
     len: u32,
 }
@@ -145,7 +145,8 @@ impl<'a> Gaps<'a> {
         peak
     }
 
-    /// Puts block `i` at `offset`, whatever lies there, and returns its end in bytes.
+    /// Enters block `i` as placed at `offset`, which the caller has chosen; does not check what lies there. Returns the
+    /// end of the block in memory, in bytes.
     pub(crate) fn keep(&mut self, i: u32, offset: u64) -> u64 {
         let end = offset.saturating_add(at(self.blocks, i).size);
         match &mut self.stacked {

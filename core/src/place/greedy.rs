@@ -74,9 +74,9 @@ pub fn place(
 }
 
 /// Places the blocks one after the other, each into free addresses between the placed blocks that are alive with it;
-/// `fit` says into which. `keys` are functions of a block that define the order. Blocks are sorted by the last key, the
-/// smallest value first; blocks of equal value by the key before it, and so on, at last by index. `solver` is the
-/// method that the summary names.
+/// `fit` says into which. `keys` are functions of a block that define the order: the block of the smallest value comes
+/// first. The last key counts most. Where it is equal, the key before it decides, and so on; at last the smaller index.
+/// `solver` is the method that the summary names.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],
@@ -128,7 +128,7 @@ pub(super) fn start(b: &Block) -> u64 {
     b.start.into()
 }
 
-/// The sort key by which the block comes first whose lifetime ends latest.
+/// A key for [`sort_by`], which takes the smallest value first: the later a block's lifetime ends, the smaller its key.
 pub(super) fn end(b: &Block) -> u64 {
     !u64::from(b.end)
 }
@@ -137,8 +137,8 @@ pub(super) fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
-/// The sort key that puts the block of the largest area, size times lifetime, first. Areas beyond 64 bits count as
-/// equally large.
+/// A key for [`sort_by`], which takes the smallest value first: the larger a block's area, size times lifetime, the
+/// smaller its key. Areas beyond 64 bits count as equally large.
 pub(super) fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

@@ -168,8 +168,9 @@ struct Plan<'a> {
     low: Table<'a, u32>,
     /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// A tree of the lifetimes of the blocks that have an offset now; the blocks in `queue` are not in it. A block's
-    /// rank in the tree is its index.
+    /// A tree of the lifetimes of the blocks that have an offset now, which finds those that are alive with a given
+    /// block. The blocks in `queue` are not in it. The rank that the tree asks for is not used: it is the block's
+    /// index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,

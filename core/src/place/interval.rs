@@ -114,15 +114,17 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// True if all maximal cliques have the same load, the sum of their blocks' sizes.
+    /// True if all maximal cliques have the same load, the sum of their blocks' sizes. Then a plan whose peak is the
+    /// max load leaves no byte below the peak unused at a step at which a maximal clique is alive.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)
     }
 
     /// The maximal cliques, in the order of their steps. A maximal clique is a set of blocks that are all alive at one
-    /// step, to which no block can be added. There is one for each step at which blocks end, if a block has begun since
-    /// the previous such step: the blocks alive just before.
+    /// step, to which no block can be added. Each is the set of blocks that are alive just before a step at which
+    /// blocks end. If no block has begun since the previous such step, these blocks are no maximal clique, and are left
+    /// out.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);

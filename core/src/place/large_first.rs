@@ -29,8 +29,8 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort};
 
 /// The most large blocks, which are placed alone before the others. Where a try needs more, the method ends.
 const MOST_LARGE: usize = 400;
-/// One entry for each try: the max load of all blocks, halved this number of times, is the most that the max load of
-/// the small blocks may be in the try. So this is a quarter at first, a 32nd at last.
+/// One number k for each try: in the try, the max load of the small blocks may be at most the max load of all blocks
+/// divided by 2ᵏ. These are a quarter, an eighth, a 16th and a 32nd.
 const HALVINGS: [u32; 4] = [2, 3, 4, 5];
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -44,8 +44,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Builds one plan from address 0 upwards. Then places the large blocks alone by exact search, and the others into the
-/// holes that these leave; up to four times, each time with more large blocks. Keeps the best plan. The budget of the
-/// searches together is `options.nodes`.
+/// holes that the large ones leave; up to four times, each time with more large blocks. Keeps the best plan. The budget
+/// of the searches together is `options.nodes`, in nodes of their search trees.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -74,8 +74,8 @@ pub fn place(
 }
 
 /// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each entry of [`HALVINGS`],
-/// chooses large blocks, places these alone by exact search, and then the others. A better plan goes to `offsets`.
-/// Returns the summary of the best plan; its `nodes` counts these searches alone.
+/// chooses large blocks, places them alone by exact search, and then places the others. A better plan goes to
+/// `offsets`. Returns the summary of the best plan; its `nodes` counts the searches of this call alone.
 #[inline(never)]
 pub(super) fn improve(
     blocks: &[Block],

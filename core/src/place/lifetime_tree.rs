@@ -38,8 +38,8 @@ pub(crate) struct LifetimeTree<'a> {
     nodes: Table<'a, Node>,
 }
 
-/// A block's lifetime and its rank. The lifetime is the number of its first section of time, and one past its last. The
-/// three lie side by side because a query reads them together.
+/// A block's first section of time, one past its last, and its rank. The three lie side by side because a query reads
+/// them together.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
@@ -69,7 +69,8 @@ impl Lifetimes {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
 
-    /// Selects the lifetimes that lie within the sections of time `[low, high)` and contain the section `step`.
+    /// Selects the lifetimes that lie within the sections of time `[low, high)` and contain the section of number
+    /// `step`.
     pub(crate) const fn within_over(low: u32, high: u32, step: u32) -> Self {
         Self { low: low..step + 1, high: step + 1..high + 1 }
     }
@@ -219,7 +220,7 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`; a lower rank is better.
-    /// Each call returns a limit: from then on, only blocks with a rank below the limit are visited.
+    /// Each call of `member` returns a limit: from then on, only blocks with a rank below this limit are visited.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];

@@ -110,10 +110,10 @@ enum Part {
     FewPairs,
 }
 
-/// Declares the enum `Solver`, the methods of placement. The first line of the input names the arguments of the
-/// methods' calls. Then follows, for each method: its doc comment; its variant, with the fields; its name, or a name
-/// for each value of the fields; its `Part` in the portfolio; the function that gives the length of its workspace; its
-/// call.
+/// Declares the enum `Solver`, whose variants are the methods of placement. The first line of the input gives names to
+/// the arguments that every method is called with. Then come, for each method: its doc comment; its variant, with the
+/// fields; in braces its name, or a name for each value of the fields; its `Part` in the portfolio; the function that
+/// gives the length of its workspace; and its call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -205,7 +205,8 @@ solvers! {
     /// published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
     /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019. Blocks are placed from the largest
-    /// to the smallest, each into free addresses between the placed blocks that are alive with it.
+    /// to the smallest, each into free addresses between the placed blocks that are alive with it. The field says which
+    /// of these addresses a block takes: the lowest that are enough, or the smallest range that is large enough.
     Coloring(fit: Fit) {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
@@ -214,7 +215,8 @@ solvers! {
     /// that ends last comes first. Each block takes the lowest range of free addresses that is large enough.
     ColoringBackward { "coloring-backward" } None, coloring::workspace, coloring::place_backward(blocks, options, scratch, offsets);
     /// [`greedy`]: places one block after the other in a fixed order, each into free addresses between the placed
-    /// blocks that are alive with it.
+    /// blocks that are alive with it. The first field is the order. The second says which of these addresses a block
+    /// takes: the lowest that are enough, or the smallest range that is large enough.
     Greedy(order: Order, fit: Fit) {
         (Order::Size, Fit::First) "size-first-fit",
         (Order::Size, Fit::Best) "size-best-fit",
@@ -281,15 +283,17 @@ impl Solver {
     }
 }
 
-/// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except for
-/// [`Solver::Search`], and for [`Solver::Auto`] with at most [`search::MOST_BLOCKS`] blocks.
+/// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except that
+/// [`Solver::Search`], and [`Solver::Auto`] with at most [`search::MOST_BLOCKS`] blocks, also need a table of n²/64
+/// words.
 #[must_use]
 pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
     solver.workspace(n)
 }
 
-/// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], fewer blocks
-/// may need more than [`workspace_of`] says for `n`: up to [`search::MOST_BLOCKS`] blocks are placed by a search too.
+/// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], this may be
+/// more than [`workspace_of`] says for `n`: with at most [`search::MOST_BLOCKS`] blocks, the exact search runs too, and
+/// may need more than the other methods need for `n` blocks.
 #[must_use]
 pub const fn workspace_up_to(solver: Solver, n: usize) -> WorkspaceLen {
     let searched = if n < search::MOST_BLOCKS { n } else { search::MOST_BLOCKS };

@@ -39,16 +39,16 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 struct Start {
     /// How the next block is chosen among those that fit on the lowest part of the skyline.
     rule: Rule,
-    /// From 0 to 1, sets the exponents of a block's worth, `width^α ⋅ size^β`: α = cos(`angle` ⋅ 90°), β = sin(`angle`
-    /// ⋅ 90°). At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
-    /// is placed first.
+    /// From 0 to 1; sets the exponents of a block's worth, `width^α ⋅ size^β`: α = cos(`angle` ⋅ 90°) and β =
+    /// sin(`angle` ⋅ 90°). At 0 only the width counts, the number of steps alive; at 1 only the size. The block of
+    /// greatest worth is placed first.
     angle: f64,
     /// Sorts the blocks into size classes, of which a higher one is placed first; `None` if there are no classes. For
     /// the pair (a, b), the class of a block of s bytes is `floor(log2(s) / a + b)`. So a class spans `a` powers of
     /// two, and `b`, in [0, 1), shifts the borders of the classes.
     class: Option<(f64, f64)>,
-    /// The most by which random noise raises or lowers a block's lifetime and size before the blocks are ranked, in
-    /// powers of two.
+    /// Before the blocks are ranked, the lifetime and the size of each are multiplied by random factors from 2^-`noise`
+    /// to 2^`noise`. With 0 there is no noise.
     noise: f64,
 }
 
@@ -108,8 +108,8 @@ impl Series {
     }
 }
 
-/// The most by which noise changes a block's lifetime and size, in powers of two: a third more (2^0.4), or a quarter
-/// less (2^-0.4).
+/// The highest power of two by which noise changes a block's lifetime and size: at most a third more (2^0.4), or a
+/// quarter less (2^-0.4).
 const NOISE: f64 = 0.4;
 /// Blocks are ranked by lifetime and size, with random noise on both. When the best ranking so far is changed, one
 /// block in this number, on average, gets other noise; the others keep theirs.
@@ -126,7 +126,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// At least one plan is built. Then the method ends when one of these is true:
 ///
 /// - The peak is the lower bound.
-/// - One more plan might take more than what is left of `options.work`, counted in blocks placed.
+/// - One more plan might take more than what is left of `options.work`, counted in blocks placed. A block counts
+///   several times under a rule that looks at more blocks.
 /// - `watch`, which is called after each plan, has returned `ControlFlow::Break`.
 ///
 /// # Errors
@@ -226,7 +227,7 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
-    /// The cost of placing this number of blocks, in units of `options.work`: 1 for each block, or more where the rule
+    /// What it costs to place `placed` blocks, in the unit of `options.work`: 1 for each block, or more where the rule
     /// that chooses the next block takes longer.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {

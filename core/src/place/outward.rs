@@ -209,8 +209,8 @@ struct Space<'a> {
     /// By block in memory: the index of the next block below it, or [`Space::n`] if there is none. The entry at index n
     /// is the highest block.
     below: Table<'a, u32>,
-    /// The gaps between two blocks in memory, the smallest first. An entry holds the size of the gap in bytes, and the
-    /// index of the block below it, or [`Space::n`] if there is none.
+    /// The gaps in memory, the smallest first: between two blocks, or between address 0 and the lowest block. An entry
+    /// holds the size of the gap in bytes, and the index of the block below it, or [`Space::n`] if there is none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
     /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
@@ -262,10 +262,10 @@ impl<'a> Space<'a> {
 
     /// Orders the blocks that are alive at the busiest step, and stacks them from address 0 upwards, with free bytes
     /// between them only for alignment. The blocks are sorted by begin and cut into at most `groups` groups, each with
-    /// the same number of blocks, but the last may have fewer. In each group, the block that ends last is lowest. For
-    /// the sorting, random numbers of steps are added: at most `2 * noise * m` to a begin, and at most `noise * m` to
-    /// an end. Here m is the mean number of steps from a block's begin to the busiest step. `unit` returns random
-    /// numbers in [0, 1). Writes the offsets, in bytes, to `offset`.
+    /// the same number of blocks, but the last may have fewer. In each group, the block that ends last is lowest. To
+    /// get other orders, random numbers of steps are added before the blocks are sorted: at most `2 * noise * m` to a
+    /// begin, and at most `noise * m` to an end. Here m is the mean number of steps from a block's begin to the busiest
+    /// step. `unit` returns random numbers in [0, 1). Writes the offsets, in bytes, to `offset`.
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -498,7 +498,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The index in the sorted table `gaps` at which this gap between two blocks stands or is to be inserted.
+    /// The index in the sorted table `gaps` at which a gap between two blocks stands or is to be inserted. `gap` is an
+    /// entry of this table: the size of the gap in bytes, and the index of the block below it.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {

@@ -86,8 +86,9 @@ pub fn place(
     finish(best, options)
 }
 
-/// Places the blocks by first fit in four orders, then in random changes of the best of these. Writes the best plan to
-/// `offsets`, and its peak to `best`. Ends early at a peak that is the lower bound or within the capacity.
+/// Places the blocks by first fit in four orders, then in orders made from the best of these by random changes. If a
+/// plan has a lower peak than `best`, writes the plan to `offsets` and its peak to `best`. Ends when `options.work` is
+/// used up or `watch` says so; early at a peak that is the lower bound or within the capacity.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -172,13 +173,14 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step, summed over all outputs. An output may share all of its own bytes but
-/// the first `distance` with each of its inputs, if both are alive at the step: with a size of 8 and a distance of 3,
-/// these are 5 bytes. The output spares the smaller of two figures:
-/// - the highest of these numbers;
-/// - their sum, in which none counts for more than the size of its input.
+/// The bytes that overlaps may spare at a step, summed over all outputs. An output may share with an input all of its
+/// own bytes but the first `distance`, if both are alive at the step: with a size of 8 and a distance of 3, it may
+/// share 5 bytes. With all its inputs together, it spares the smaller of two figures:
+/// - the most bytes that it may share with any one input;
+/// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.
 ///
-/// An output whose overlaps are not next to each other in `overlaps` counts as several outputs.
+/// An output whose overlaps are not next to each other in `overlaps` counts as several outputs. The result may then be
+/// too high, and the lower bound on the peak that is computed from it too low, but still valid.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -277,8 +279,8 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]
     }
 
-    /// If `peak`, that of the present plan, is below the peak of `best`: copies the plan to `offsets`, and `peak` to
-    /// `best`.
+    /// Keeps the present plan, whose peak is `peak`, if this is below the peak of `best`: copies the plan to `offsets`,
+    /// and `peak` to `best`.
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;

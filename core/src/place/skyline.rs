@@ -58,7 +58,7 @@ pub(crate) struct Skyline<'a> {
     /// A tree over the unplaced blocks that tells whether the lifetime of any of them lies within a given range of
     /// time.
     earliest_end: EarliestEnd<'a>,
-    /// By rank, a block's place in the order of preference, counted from 0: the block of this rank.
+    /// The blocks in the order of preference: at index r is the number of the block of rank r, counted from 0.
     by_rank: Table<'a, u32>,
     /// By block: its rank, the place in the order of preference; [`ABSENT`] for a pinned block. Scratch while blocks
     /// are sorted.
@@ -216,8 +216,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Begins a new order of preference: puts the blocks in the order of their indices. Calls of [`Self::rank_by`] then
-    /// sort them.
+    /// Begins a new order of preference: puts the blocks in the order of their indices in the caller's slice. Calls of
+    /// [`Self::rank_by`] then sort them.
     pub(crate) fn rank_by_index(&mut self) {
         for i in 0..self.n {
             self.by_rank[self.original[i]] = i;

@@ -80,8 +80,8 @@ const NARROW: u32 = 4;
 /// of the number of orders in which a state lets the blocks lie lowers its cost by 256. So the random number outweighs
 /// at most a factor of 8 in the number of orders.
 const NOISE: u64 = 3 * 256;
-/// Every other round of the beam search looks this number of sections of time ahead, for blocks that end together there
-/// and can no longer lie side by side.
+/// In every other round of the beam search, the first included, the cost of a state depends on this number of later
+/// sections of time: on whether blocks that end together there can still lie side by side.
 const AHEAD: u32 = 5;
 /// A penalty in the cost of a state, which is a set of orders in which the living blocks can lie. Blocks that end
 /// together should lie side by side: the penalty is added for each of the next sections of time whose ending blocks do
@@ -164,8 +164,8 @@ workspace! {
             /// By block: the first block in `by_end` that has the same size and end. Blocks of the same size and end
             /// can change places while both are alive.
             kind: u32[n],
-            /// By block: a number for the last group of blocks looked at that had this block. Each group of blocks that
-            /// end together gets a higher number than those looked at before.
+            /// By block: the number of the last group looked at that has this block. Groups are sets of blocks that end
+            /// together; each gets a higher number than those looked at before.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
@@ -244,8 +244,8 @@ workspace! {
         tables {
             /// The PQ-trees of the intermediate states between two sections of time, a row of the table for each.
             token: u32[ITEMS * n],
-            /// By intermediate state between two sections of time: how many nodes and leaves its PQ-tree has; 0 if
-            /// there is no such state.
+            /// By intermediate state between two sections of time: how many nodes and leaves its PQ-tree has; 0 if the
+            /// place in the tables is not in use.
             len: u32[items],
             /// By intermediate state, two bit sets (see [`Group`]): the blocks that still have to end before the next
             /// section of time, and those that still have to begin.
@@ -552,7 +552,8 @@ fn fixed(x: f64) -> u64 {
     (x * 256.0) as u64
 }
 
-/// The number that the random generator `SplitMix64` draws in the state `x`.
+/// The number that the random generator `SplitMix64` draws in the state `x`: it serves as a random number, and as a
+/// hash of `x`.
 const fn next(x: u64) -> u64 {
     hash::mixed(x.wrapping_add(ODD))
 }

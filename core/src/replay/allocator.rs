@@ -265,8 +265,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Marks the end of an iteration. Makes a new plan if there is none, if the iteration was not served as planned, or
-    /// if more of its own blocks were freed in it than the plan has. Does nothing if no iteration was
-    /// [begun](Self::begin_iteration).
+    /// if more of the blocks that it allocated were freed in it than the plan has blocks. Does nothing if no iteration
+    /// was [begun](Self::begin_iteration).
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
@@ -298,9 +298,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// [forgets](Self::forget) the plan that it has.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have mallocs and
-    /// frees: the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for the plan: the
-    /// allocator then goes on without a plan.
+    /// [`Error::BufferTooSmall`] if twice the number of the plan's blocks, for a malloc and a free each, is more than
+    /// [`Config::events`]: the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for
+    /// the plan: the allocator then goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (blocks, got) = (plan.blocks().len(), self.config.events);

@@ -8,7 +8,8 @@ use crate::{Block, WorkspaceLen, verify};
 /// The configuration of an [`Allocator`](super::Allocator).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The bytes of the first range of addresses from which the allocator serves requests.
+    /// The bytes of the first range of addresses from which the allocator serves requests. With 0 there is no range
+    /// until a request needs one and the [`Source`](super::Source) gives it.
     pub capacity: u64,
     /// The most ranges of addresses that the allocator may have at once, at least 1. Without a
     /// [`Source`](super::Source), which gives further ranges, there is only one.

@@ -425,8 +425,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether more blocks were overdue at once (live though the plan has freed them) than the list `overdue` holds. It
-    /// is then not known which blocks are overdue.
+    /// Whether more blocks were overdue at once (live though the plan has freed them) than the list `overdue` holds,
+    /// and no iteration has begun with an empty arena since. It is then not known which blocks are overdue.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -474,10 +474,11 @@ impl<'a> Replay<'a> {
     }
 
     /// Answers a request that is larger than the plan's next request, that comes where the block of the plan's next
-    /// request outlives the iteration, or that comes after the plan's last request. Searches the plan's next requests
-    /// for one of the size of this request, until one is found or [`AHEAD`] requests whose blocks have a place were
-    /// compared. Among requests whose blocks outlive the iteration, some may be skipped. If none is found, answers
-    /// [`Answer::Missed`]. If the request belongs to the next iteration, answers the same and sets `ended`.
+    /// request outlives the iteration, or that comes after the plan's last request. If it belongs to the next
+    /// iteration, sets `ended` and answers [`Answer::Missed`]. Otherwise searches the plan's next requests for one of
+    /// its size, until one is found or [`AHEAD`] requests whose blocks have a place were compared; answers
+    /// [`Answer::Missed`] if none is found. Requests whose blocks outlive the iteration are compared too, but after
+    /// [`AHEAD`] of them the search may skip others.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {

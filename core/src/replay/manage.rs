@@ -68,8 +68,8 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Sets the peaks in the [statistics](Self::statistics) to the bytes that the present arena and the live blocks
-    /// take. Later requests raise the peaks again.
+    /// Sets the peaks in the [statistics](Self::statistics), `arena_peak`, `fallback_peak` and `footprint`, to the
+    /// bytes that the present arena and the live blocks take. Later requests raise them again.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
@@ -113,7 +113,8 @@ mod tests {
     }
 
     /// Runs an iteration that requests blocks of `sizes` bytes, in this order. Each block is freed right before the
-    /// `span`-th request after its own, or where that request would be. Returns the blocks' addresses.
+    /// `span`-th request after its own. Blocks after which fewer than `span` requests come are freed at the end.
+    /// Returns the blocks' addresses.
     fn iteration(allocator: &mut Allocator<'_, Fixed>, sizes: &[u64], span: usize) -> Vec<u64> {
         allocator.begin_iteration();
         let mut addresses: Vec<u64> = Vec::new();
@@ -184,7 +185,8 @@ mod tests {
         assert_eq!((a.state(), done.hits, done.misses, done.arena_peak), (State::Replay, 4, 0, 384));
     }
 
-    /// The C header tells frameworks to allocate what outlives iterations before the first one.
+    /// The C header advises frameworks to allocate blocks that outlive iterations before the first iteration. This test
+    /// shows why: if they are allocated within it, the footprint is larger.
     #[test]
     fn blocks_that_stay_are_allocated_before_the_first_iteration_or_the_footprint_is_more() {
         let footprint = |before: bool| {
@@ -276,7 +278,8 @@ mod tests {
         assert_eq!(a.live(), (64, 1));
     }
 
-    /// An aligned request takes the memory that only a plan holds, as any other request does.
+    /// If only the arena of a plan has enough memory for an aligned request, the plan is given up, as it is for any
+    /// other request.
     #[test]
     fn an_aligned_request_ends_a_plan_that_leaves_no_memory() {
         let mut a = allocator(&Config::new(1 << 20, 64, 16));

@@ -55,8 +55,8 @@ pub struct Pool<'a> {
     promised: u32,
     /// How many blocks are live.
     count: u32,
-    /// The most blocks that may be live at once; `u32::MAX` if only the number of blocks and runs of free bytes limits
-    /// them.
+    /// The most blocks that may be live at once; `u32::MAX` if there is no such limit, and only the number of nodes
+    /// limits the blocks.
     most: u32,
     /// The bytes of all live blocks.
     live: u64,
@@ -92,7 +92,7 @@ pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
 impl<'a> Pool<'a> {
     /// A pool over the addresses `[0, capacity)`, in which nothing is allocated, for at most `live` blocks at once.
     /// Every address will be a multiple of `alignment` bytes. The workspace `memory` stays lent as long as the pool
-    /// lives; none of it is touched before it is used. O(1).
+    /// lives. The pool writes to most of it only when blocks need it. O(1).
     ///
     /// # Errors
     /// [`Error::Alignment`] if `alignment` is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
@@ -302,9 +302,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
-    /// at a time. Returns its address and its length in bytes. Keeps back the entries for blocks and runs of free bytes
-    /// that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena may be live then. `Err` where
-    /// [`malloc`](Self::malloc) fails.
+    /// at a time. Returns its address and its length in bytes. Keeps back the node numbers that
+    /// [`dissolve`](Self::dissolve) will need for blocks and runs of free bytes; at most `blocks` blocks of the arena
+    /// may be live then. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;

@@ -50,8 +50,8 @@ pub(super) struct Ranges<'a> {
     /// was added.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// The memory that blocks have taken so far, in bytes: for each range, from its first address to the highest end of
-    /// a block in it so far; added up over all ranges.
+    /// The memory that blocks have taken so far, in bytes: for each range that the pool has now, from its first address
+    /// to the highest end of a block in it so far; added up over these ranges.
     used: u64,
 }
 
@@ -310,8 +310,8 @@ mod tests {
     }
 
     proptest! {
-        /// Requests, frees and iterations at random, from a source that has now more and now less: no address is handed
-        /// out twice or outside of the ranges, and no range goes back in which a block lives.
+        /// Requests, frees and iterations at random, from a source whose limit on bytes changes at random: no address
+        /// is handed out twice or outside of the ranges, and no range goes back in which a block lives.
         #[test]
         fn what_is_live_is_in_one_range_and_nobody_elses(
             steps in prop::collection::vec((0u8..10, any::<prop::sample::Index>(), 1u64..400), 1..250),

@@ -11,7 +11,7 @@ impl Random {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    /// True with probability 1/n.
+    /// True with probability 1/n, for an `n` of at least 1.
     pub(super) fn once_in(&mut self, n: u64) -> bool {
         self.0.next_u64().is_multiple_of(n)
     }

@@ -162,7 +162,7 @@ workspace! {
             pub(super) program: &'a Program<'a> = program,
             /// How many idle times all blocks have together.
             pub(super) len: u32 = 0,
-            /// How many values all blocks have together, counted from one write to the next.
+            /// How many versions there are: values that the blocks hold, each from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }

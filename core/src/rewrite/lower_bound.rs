@@ -130,8 +130,8 @@ record! {
         pub(super) from: u32,
         /// The operator whose access ends the idle time.
         pub(super) to: u32,
-        /// The operator that wrote the value which the block holds in the idle time; none if the block has not been
-        /// written in the iteration so far.
+        /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
+        /// written the block before the idle time begins.
         pub(super) writer: Option<u32>,
         /// The operator that wrote the value which the block holds in the idle time, if the value is from the previous
         /// iteration: in each iteration, the operator that writes the block last. None if the block has been written in
@@ -318,11 +318,12 @@ workspace! {
         tables {
             /// The bytes of each block that may be on the host.
             pub(super) size[AwayId]: u64[most],
-            /// For each block that may be on the host, the time from when its value was written to when a copy to the
-            /// host has to end, in ns; `u64::MAX` if the host has the value from the start.
+            /// For each block that may be on the host, how long the link has to copy it out, in ns: from the end of the
+            /// write of its value to the time at which a copy out has to end. `u64::MAX` if the host has the value from
+            /// the start.
             since[AwayId]: u64[most],
-            /// For each block that may be on the host, the time from when a copy back can begin to when the block must
-            /// be on the device, in ns.
+            /// For each block that may be on the host, how long the link has to copy it back in, in ns: from the
+            /// earliest begin of such a copy to the time at which the block must be on the device.
             until[AwayId]: u64[most],
             /// The indices of the blocks that may be on the host, sorted by how long ago their values were written, the
             /// latest value first.

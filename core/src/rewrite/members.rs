@@ -40,7 +40,8 @@ impl<I: Id> Members<'_, I> {
         self.list.range(0, self.len)
     }
 
-    /// The last number in the list of the set's members; none if the set is empty.
+    /// The number that stands last in the list of members; none if the set is empty. A caller that takes one member
+    /// after the other, to empty the set, begins with this one.
     #[inline]
     pub(super) fn last(&self) -> Option<I> {
         self.len.checked_sub(1).map(|last| self.get(last))
@@ -54,7 +55,8 @@ impl<I: Id> Members<'_, I> {
         }
     }
 
-    /// Removes a number from the set; the last number in the list of members moves to its place.
+    /// Removes a number from the set; does nothing if it is not a member. The last number in the list of members moves
+    /// to the place of the removed one.
     pub(super) fn remove(&mut self, number: I) {
         if let Some(place) = self.place.get(number) {
             self.len -= 1;

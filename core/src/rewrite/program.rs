@@ -154,8 +154,9 @@ impl<'a> Program<'a> {
         (first..end).map(move |row| at(rows, row))
     }
 
-    /// The first block that an operator reads and the first that it writes; blocks that it allocates or frees between
-    /// its accesses do not count. None if the operator has no such read or no such write.
+    /// The first block that an operator reads and the first that it writes: its input and output for in-place reuse.
+    /// Blocks that it allocates or frees between its accesses, as its workspace is, do not count. None if the operator
+    /// has no such read or no such write.
     pub(super) fn ends(&self, operator: u32) -> Option<(BlockId, BlockId)> {
         let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
         let (read, written) = recorded::ends(self.rows.get(first..end).unwrap_or_default())?;

@@ -197,7 +197,7 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many values all blocks have together, counted from one write to the next.
+            /// How many versions there are: values that the blocks hold, each from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }
@@ -314,10 +314,10 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a value that `operator` reads or writes is lost when operator `before` begins: an operator ahead of
-    /// `before` has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
-    /// Of these, the persistent ones that `operator` both reads and writes do not count either: a recomputation does
-    /// not access them.
+    /// Whether a value that `operator` reads or writes is lost when operator `before` begins: `operator` itself, or one
+    /// between it and `before`, has overwritten or freed the value's block. Only blocks that are allocated and freed as
+    /// recorded count. Of these, the persistent ones that `operator` both reads and writes do not count either: a
+    /// recomputation does not access them.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before

@@ -41,8 +41,8 @@ impl Links {
         self.in_free
     }
 
-    /// When everything is done, in ns: the latest of `compute`, at which the operators are done, and the ends of the
-    /// last copies on both links.
+    /// When everything is done, in ns from the start of the iteration: at the time `compute`, when the operators are
+    /// done, or at the end of the last copy on either link, whichever is latest.
     pub(crate) const fn idle_after(&self, compute: f64) -> f64 {
         compute.max(self.out_free).max(self.in_free)
     }

@@ -69,7 +69,8 @@ impl Run {
     }
 }
 
-/// Length of the workspace that [`simulate`] needs for a recording of `rows` rows with `blocks` block numbers.
+/// Length of the workspace that [`simulate`] needs for a recording of `rows` rows, whose block numbers are below
+/// `blocks`.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
@@ -205,11 +206,11 @@ struct Queues<'a> {
     /// The time up to which the queue of operators (compute) is simulated, in ns from the start of the iteration.
     compute: f64,
     links: Links,
-    /// By block: when its latest copy out ends, in ns, as the bits of an `f64`; 0 if it was not copied out since its
-    /// malloc.
+    /// By block: when its latest copy out ends, in ns, stored as the bits of an `f64`; 0 if it was not copied out since
+    /// its malloc.
     copied_out: Table<'a, u64>,
-    /// By block: when its latest copy in ends, in ns, as the bits of an `f64`; 0 if it was not copied in since its
-    /// malloc.
+    /// By block: when its latest copy in ends, in ns, stored as the bits of an `f64`; 0 if it was not copied in since
+    /// its malloc.
     copied_in: Table<'a, u64>,
 }
 
@@ -235,8 +236,8 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// Delays compute until the mask of block `masked` may be written: until the mask's copies, and the copy in of the
-    /// block, are done.
+    /// Delays compute until the row `mask`, which writes the mask of block `masked`, may run: until the mask's copies,
+    /// and the copy in of the block, are done. If `masked` is `None`, only the mask's copies count.
     fn wait_to_mask(&mut self, mask: &Row, masked: Option<u32>) {
         self.wait(mask);
         if let Some(block) = masked {

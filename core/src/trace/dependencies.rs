@@ -39,7 +39,8 @@ pub(crate) struct Dependencies<'a> {
     len: Table<'a, u32>,
     /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). An
     /// entry is the number of a node, and two bits: whether the node reads ([`READ`]) and whether it writes ([`WRITE`])
-    /// the tensor. A node that writes a persistent tensor has both bits.
+    /// the tensor. A node that writes a persistent tensor has both bits: it updates the value that the tensor has
+    /// already.
     accesses: Table<'a, [u32; 2]>,
     /// For each node (operator): the index in `to` at which the list of the nodes that wait for it begins. After the
     /// last node comes one more entry: how many entries of `to` are in use.

@@ -13,7 +13,7 @@ pub struct Graph<'a> {
 /// One value, which takes one block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Tensor {
-    /// Size in bytes; at least 1.
+    /// Size in bytes; at least 1 if the tensor is persistent or an operator uses it.
     pub bytes: u64,
     /// How long the memory of the tensor is needed.
     pub storage: Storage,

@@ -90,8 +90,8 @@ pub struct Reuse {
     pub bytes: u64,
 }
 
-/// The result of a search for an order of operators: the max loads of the order that was found and of the order that
-/// was given, and a lower bound on the max load of all orders, all in bytes.
+/// The result of a search for an order of operators: the max loads, in bytes, of the order that was found and of the
+/// order that was given; a lower bound on the max load of all orders; and how far the exact search went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The max load of the order that was found, in bytes; never above `given`.
@@ -100,7 +100,7 @@ pub struct Ordered {
     pub given: u64,
     /// No order of the operators has a lower max load than this, in bytes.
     pub lower_bound: u64,
-    /// How many sets of operators the exact search looked at; 0 if there was no exact search.
+    /// How many sets of operators the exact search has tried to extend; 0 if there was no exact search.
     pub states: u32,
 }
 
@@ -192,8 +192,9 @@ pub fn least_load(
 }
 
 /// Finds an order of operators with the least max load, as [`least_load`] does. `reuses` says over which inputs the
-/// operators may write their outputs. Of the reuses of one operator only the first two count. A reuse saves at most the
-/// bytes of its input and those of the largest output. A persistent input is never written over.
+/// operators may write their outputs. Of the reuses of one operator, only the two that save most count. No reuse saves
+/// more than the bytes of its input, or more than the bytes of the largest output. Persistent tensors do not count:
+/// they are never written over, nor written over others.
 ///
 /// # Errors
 /// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph, or whose tensor is

@@ -211,13 +211,14 @@ struct Orders<'a> {
     /// For each place in the topological order: 1 + the place of the next operator on the same stream; 0 if there is
     /// none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place in the topological order: the end of a block that is used last by the
-    /// operator at this place. Operators that begin a block and do not wait for this operator might run before that
-    /// last use. The end is 1 + the place of the last of them, and at least 1 + this place.
+    /// How far ends are extended. For each place p in the topological order: the end of a block that the operator at p
+    /// is the last to use. The end is 1 + q. Here q is the last place whose operator begins a block and does not wait
+    /// for the operator at p, so that it might run before that last use; q is p if there is no such place after p.
     late: Table<'a, u32>,
-    /// How far beginnings are extended. For each place in the topological order: the beginning of a block that the
-    /// operator at this place allocates. Operators that use a block and for which this operator does not wait might run
-    /// after that allocation. The beginning is the place of the first of them, and at most this place.
+    /// How far beginnings are extended. For each place p in the topological order: the beginning of a block that the
+    /// operator at p allocates. The beginning is q, the first place whose operator uses a block and for which the
+    /// operator at p does not wait, so that this use might come after the allocation; q is p if there is no such place
+    /// before p.
     early: Table<'a, u32>,
     /// For each place in the topological order: 1 if the lifetimes there are extended at their ends, 0 if at their
     /// beginnings. The value is the same within a region, a part of the order out of which no lifetime is extended.
@@ -275,11 +276,11 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place in the topological order, the end of a block that is used last by the operator at
-    /// this place. Operators that begin a block and do not wait for this operator might run before that last use. The
-    /// end is 1 + the place of the last of them, and at least 1 + this place. `begins` is 1 at the places at which
-    /// blocks begin. The operators that wait for an operator, its descendants, are found with bit sets, 64 places at a
-    /// time, from the end of the order. `reached` is scratch memory for these sets, a word for each place.
+    /// Fills `late`, the ends of lifetimes. For each place p in the topological order, finds the last place q after p
+    /// whose operator begins a block and does not wait for the operator at p. Writes 1 + q, or 1 + p if there is no
+    /// such place. `begins` is 1 at the places at which blocks begin. The operators that wait for an operator, its
+    /// descendants, are found with bit sets, 64 places at a time, from the end of the order. `reached` is scratch
+    /// memory for these sets, a word for each place.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -306,11 +307,11 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place in the topological order, the beginning of a block that the operator at this place
-    /// allocates. Operators that use a block and for which this operator does not wait might run after that allocation.
-    /// The beginning is the place of the first of them, and at most this place. `uses` is 1 at the places at which
-    /// blocks are used. The operators that an operator waits for, its ancestors, are found with bit sets, 64 places at
-    /// a time, from the beginning of the order. `reached` is scratch memory for these sets, a word for each place.
+    /// Fills `early`, the beginnings of lifetimes. For each place p in the topological order, finds the first place q
+    /// before p whose operator uses a block and for which the operator at p does not wait. Writes q, or p if there is
+    /// no such place. `uses` is 1 at the places at which blocks are used. The operators that an operator waits for, its
+    /// ancestors, are found with bit sets, 64 places at a time, from the beginning of the order. `reached` is scratch
+    /// memory for these sets, a word for each place.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);

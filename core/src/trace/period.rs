@@ -54,8 +54,8 @@ const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
 /// The odd number by which a fingerprint, a rolling hash, is multiplied before the middle bits of the product choose
 /// its bucket in the hash table. The middle bits depend on all bits of the events; the low bits of the fingerprint
-/// itself depend on few. If those chose the bucket, all fingerprints of a period could share their buckets with others,
-/// and be overwritten before they come again. The period would then never be found.
+/// itself depend on few. If the low bits chose the bucket, all fingerprints of a period could share their buckets with
+/// others, and be overwritten before they come again. The period would then never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
@@ -64,15 +64,15 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 /// Watches a stream of mallocs, frees, reads and writes for its period: the number of events after which it repeats.
 /// Its memory does not grow.
 pub struct Detector<'a> {
-    /// The latest events, in a ring buffer. Four words for each event: the bytes of its block; its kind and, in the
-    /// same word, how many events ago the previous event of its block was; the bytes of all blocks that are live right
-    /// after it; and the sum of the hash [`mix`] over all events up to it.
+    /// The latest events, in a ring buffer. Four 64-bit words for each event: the bytes of its block; its kind and, in
+    /// the same word, how many events ago the previous event of its block was; the bytes of all blocks that are live
+    /// right after it; and the sum of the hash [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
     /// The hash table, by bucket: the position in the stream of the latest event at which the hash of the latest events
     /// fell into this bucket; 0 if there was none.
     seen: Table<'a, u32>,
-    /// A bit for each page of buckets of the hash table: 1 if the page has been cleared, which is done when it is first
-    /// used.
+    /// A bit for each page of the hash table, which is [`PAGE`] buckets: 1 if the page has been cleared. A page is
+    /// cleared when it is first used.
     cleared: Table<'a, u32>,
     /// The index of the newest event in the ring buffer.
     head: u32,

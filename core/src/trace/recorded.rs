@@ -89,7 +89,7 @@ impl<'a> Recorded<'a> {
         Self { rows, operators: &[], blocks }
     }
 
-    /// How long the iteration takes, in ns: the time of its last row. 0 if it has no rows, or no times.
+    /// How long the iteration takes, in ns: the time of its last row; 0 if it has no rows.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.rows.last().map_or(0, |r| r.time_ns)
@@ -263,9 +263,9 @@ impl<'a> Operators<'a> {
     }
 
     /// The time in the recording, in ns, from the operator's previous access to its access in row `row`; 0 if `row` is
-    /// its first access. A recomputed operator takes its whole time though it leaves out some accesses
-    /// ([`Self::to_come`]): the first that it does counts from the operator's first access in the recording, the last
-    /// one up to the operator's last access.
+    /// its first access. A recomputed operator leaves out some accesses ([`Self::to_come`]), but takes its whole time.
+    /// So its first access that is not left out counts from the operator's first access in the recording, and its last
+    /// one counts up to the operator's last access in the recording.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         let time = |row: usize| self.rows.get(row).map_or(0, |r| r.time_ns);
         let before = progress.first.max(progress.next.saturating_sub(1));
@@ -346,9 +346,9 @@ impl Running {
     }
 }
 
-/// The first block that an operator reads and the first block that it writes, leaving out blocks that the operator
-/// allocates or frees itself. `None` if it has no such read or no such write. `rows` are the operator's rows from its
-/// first access to its last.
+/// The first block that an operator reads and the first block that it writes: its input and output for in-place reuse.
+/// Blocks that the operator allocates or frees itself are left out. `None` if it has no such read or no such write.
+/// `rows` are the operator's rows from its first access to its last.
 pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
     let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
     let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);

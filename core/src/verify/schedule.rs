@@ -249,8 +249,7 @@ struct Seen<'a> {
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for a row that neither reads nor writes.
     value: Table<'a, u32>,
-    /// By block: the number that stands for its value after the last recorded row; 0 if the value is undefined or the
-    /// block is then not allocated.
+    /// By block: the number that stands for its value at the recording's end; 0 if undefined or not allocated then.
     last: Table<'a, u32>,
 }
 
@@ -324,9 +323,11 @@ impl<'a> Seen<'a> {
 struct Open {
     progress: Progress,
     /// False once a recomputed operator has read an undefined value, or another than in the recording: all that it
-    /// writes, before that read too, is then undefined. Otherwise true.
+    /// writes is then undefined, even what it wrote before that read. Otherwise true.
     same: bool,
-    /// Of this run's frees between its accesses, the greatest row in the recording; 0 if there are none.
+    /// The recorded row of a free: of the operator's frees between its accesses so far, the one that stands last in the
+    /// recording; 0 if there was none. A malloc that comes now must stand after that row in the recording too, since no
+    /// free may move ahead of a malloc.
     freed: u32,
 }
 
@@ -353,10 +354,9 @@ struct State<'a> {
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
     /// The row of the recording after the [ordered](Operator::ordered) operator, or access without operator, that began
-    /// last; 0 before the first. Since these stand in the order of the recording, the next is searched from here on.
+    /// last; 0 before the first. The next such one is searched from here on, since they keep the recorded order.
     next: usize,
-    /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
-    /// recomputations.
+    /// By recorded row: 1 if it is the first access of an operator whose first run has begun; otherwise 0.
     begun: Table<'a, u32>,
     /// How many reads and writes of the recording the rewritten trace has still to do.
     missing: usize,
@@ -446,8 +446,7 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The size of a block in the recording, in bytes; `None` if the recording does not allocate a block of this
-    /// number.
+    /// The size of a block in the recording, in bytes; `None` if the recording does not allocate this block.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
@@ -468,8 +467,8 @@ impl State<'_> {
         }
     }
 
-    /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses the memory of
-    /// `giver` in place. False if `taker` is `None`.
+    /// Whether the current operator, which has come to `progress`, may free block `giver` now, so that block `taker`
+    /// reuses the memory of `giver` in place. False if `taker` is `None`.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -561,6 +560,7 @@ impl State<'_> {
 
     /// Whether an operator may run for the first time now: it has not run yet and, if it is ordered, it is the next
     /// ordered one of the recording. Marks it as run. An access without operator counts as an ordered operator.
+    /// `progress` says where in the recording the operator's accesses begin and end.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let first = u32::try_from(progress.first).unwrap_or(u32::MAX);
         if core::mem::replace(&mut self.begun[first], 1) > 0 {

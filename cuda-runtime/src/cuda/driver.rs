@@ -114,9 +114,9 @@ impl Driver {
     }
 }
 
-/// Judges the code that `call`, a function of the driver that allocates, has returned. If memory is used up, the error
-/// is [`Error::OutOfMemory`], with the kind of memory and the bytes that were asked for. Other codes are judged by
-/// [`check`].
+/// Turns what the driver's function `call` has returned into a `Result`, for functions that allocate. If memory is used
+/// up, the error is [`Error::OutOfMemory`] with `memory`, the kind of memory, and `bytes`, how many were asked for.
+/// Otherwise the result is that of [`check`].
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

@@ -164,9 +164,9 @@ impl CudaBackend {
         Ok(work())
     }
 
-    /// Makes a handle of a stream that the caller owns, such as a framework's, to compute on. Dropping the handle does
-    /// not destroy the stream. NULL is the legacy default stream, which is PyTorch's own unless it is told otherwise;
-    /// `CU_STREAM_LEGACY` (0x1) is the same stream.
+    /// Makes a handle of a stream that the caller owns, such as a framework's, so that a runtime can launch operators
+    /// there. Dropping the handle does not destroy the stream. NULL is the legacy default stream, which PyTorch uses by
+    /// default; `CU_STREAM_LEGACY` (0x1) is the same stream.
     ///
     /// # Safety
     /// `stream` is a stream of this device's primary context, and lives as long as the handle that is returned.
@@ -222,7 +222,8 @@ impl Shared {
         check("cuDeviceGetAttribute", code).map(|()| value)
     }
 
-    /// The unit, in bytes, in which the driver maps memory to addresses; `None` if the driver does not say.
+    /// The unit, in bytes, in which the driver maps memory to addresses. `None` if the driver does not say: then arenas
+    /// are plain allocations that cannot grow.
     fn granularity(&self, memory: &VirtualMemory) -> Result<Option<u64>> {
         let _current = self.current()?;
         let (mut granularity, properties) = (0, self.properties());

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The size of a page, in bytes. Memory begins at a page, so that files can be read into it past the page cache.
 const PAGE: usize = 4096;
 
-/// The byte that freed memory is filled with: work that uses the memory later finds wrong values.
+/// The byte that freed memory is filled with, so that tests notice work that uses the memory later: it finds wrong
+/// values.
 const POISON: u8 = 0xdb;
 
 /// Memory that begins at a page; its bytes are 0 at first.
@@ -42,8 +43,8 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Marks the memory as freed by its owner, and fills the first `used` bytes with [`POISON`]. Work that uses this
-    /// memory from now on makes the device fail.
+    /// Marks the memory as freed by its owner, and fills the first `used` bytes, all that were in use, with [`POISON`].
+    /// Work that uses this memory from now on makes the device fail.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));

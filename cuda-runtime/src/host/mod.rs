@@ -274,7 +274,8 @@ impl Shared {
         }
     }
 
-    /// The loop of a stream's thread: does the stream's work until the stream is dropped and out of work.
+    /// The loop of the thread of stream number `lane`: does the stream's work until the stream is dropped and out of
+    /// work.
     fn serve(&self, lane: usize) {
         let delays = match self.options.mode {
             Mode::Threads { delays, .. } => delays,

@@ -43,8 +43,8 @@ pub struct Options {
     /// The memory of the device, in bytes.
     pub memory: u64,
     /// The device that the host stands in for: the speed of its links with the host, and whether host and device share
-    /// one memory. Its `host_capacity`, the most bytes of blocks that the host can hold, is not enforced here: the
-    /// verifier checks it, and more bytes than those of blocks are pinned, for buffers and whole pages.
+    /// one memory. Its `host_capacity`, the most bytes of blocks that the host can hold, does not limit pinned memory,
+    /// which also holds buffers and consists of whole pages. The verifier checks that capacity.
     pub device: Device,
     /// Whether to search for races: pairs of pieces of work on two streams that use the same bytes, where at least one
     /// writes them and nothing says which runs first. `HostBackend::races` returns them.

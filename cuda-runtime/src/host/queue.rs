@@ -36,8 +36,8 @@ pub(super) enum Task {
 
 /// A point in a stream's work, at which an event was recorded.
 pub(super) struct Point {
-    /// The time at which the stream reached the point, in ns; `None` if it has not. The time is real if each stream is
-    /// a thread, and simulated otherwise.
+    /// The time at which the stream reached the point, in ns since the device was made; `None` if it has not. The time
+    /// is real if each stream is a thread, and simulated otherwise.
     pub(super) reached: Mutex<Option<f64>>,
     /// For each stream, how many pieces of its work are sure to be done when this point is reached. Empty unless
     /// [`races`](super::races) are searched for.
@@ -65,14 +65,15 @@ pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
     pub(super) fault: Option<Fault>,
     pub(super) races: Option<Races>,
-    /// The time of the latest event that the host has waited for, in ns. Work that a stream is given after that wait
-    /// does not begin before this time.
+    /// The time of the latest event that the host has waited for, in ns; counted as `Point::reached` is. Work that a
+    /// stream is given after that wait does not begin before this time.
     pub(super) host_clock: f64,
     /// How many more kernels, copies and host calls succeed before the device is made to fail, as a test; `None` if it
     /// is not to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
-    /// How many streams are doing a piece of work at the moment; counted only if each stream is a thread.
+    /// How many streams are doing a piece of work at the moment, which has left its queue but is not done. Counted only
+    /// if each stream is a thread.
     pub(super) working: usize,
 }
 

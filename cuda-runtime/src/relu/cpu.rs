@@ -211,8 +211,8 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// Each number of the block times the slope, rounded as by `f32_to_bf16`: eight numbers at a time, packed by an
-/// instruction that the compiler does not use on its own.
+/// Each number of the block times the slope, rounded as by `f32_to_bf16`. Computes eight numbers at a time, and packs
+/// two such results into one vector by an instruction that the compiler does not use on its own.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -448,8 +448,8 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Makes a function that does the forward pass for one block of 32 elements: it returns their activations, and stores
-/// their word of the bit mask in `word`.
+/// Makes a function that does the forward pass for one block of 32 elements. The function returns their activations,
+/// and stores their word of the bit mask in its argument `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {

@@ -85,8 +85,8 @@ pub struct Operands {
     pub to: u64,
     /// The address of the mask, which takes [`mask_words`] words of 32 bits for `elements` elements.
     pub mask: u64,
-    /// How much memory the mask has, in bytes: for a mask that a plan has placed, `bytes` of its
-    /// [operand](crate::Operand).
+    /// How much memory the mask has, in bytes; if it is too little, the launch is refused. For a mask that a plan has
+    /// placed, it is the field `bytes` of the mask's [operand](crate::Operand).
     pub mask_bytes: u64,
     /// How many elements there are at `from`; there are as many at `to`.
     pub elements: u64,
@@ -308,7 +308,8 @@ mod tests {
         assert_eq!(longest.check(), Ok(i32::MAX.cast_unsigned()));
     }
 
-    /// A mask that was planned for elements of 4 bytes is refused as too short for the same bytes of elements of 2.
+    /// A mask that was planned for elements of 4 bytes is refused as too short if the same memory is used for elements
+    /// of 2 bytes, of which there are twice as many.
     #[test]
     fn a_mask_that_is_too_short_is_refused() {
         let bytes = 4 * GOOD.elements;

@@ -17,7 +17,7 @@ use crate::driver::{self, check, check_init};
 use crate::{Error, Memory, MemoryInfo, Result};
 
 driver::functions! {
-    /// Functions that every usable driver has.
+    /// Functions of the CUDA driver that the allocator cannot do without.
     Functions {
         init: "cuInit" (c_uint);
         count: "cuDeviceGetCount" (*mut c_int);
@@ -169,8 +169,8 @@ impl Cuda {
 }
 
 impl Pool {
-    /// Makes one of the driver's memory pools on this device. The pool keeps freed memory for later allocations until
-    /// it is trimmed.
+    /// Makes one of the driver's memory pools on this device. The pool keeps freed memory for later allocations, until
+    /// [`trim`](Driver::trim) gives it back to the device.
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

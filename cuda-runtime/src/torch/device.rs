@@ -47,8 +47,8 @@ impl Backing {
     }
 }
 
-/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests; each
-/// further refusal of the same arena doubles their number.
+/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests: after
+/// twice as many each time that it refuses the same arena again.
 #[derive(Clone, Copy, Default)]
 struct Refused {
     /// How many plans had been made when the driver refused memory for the arena. A later plan has another arena: the
@@ -110,8 +110,8 @@ impl Aparts {
         Some(block)
     }
 
-    /// Whether the live blocks outside the arena, plus a new arena of `arena` bytes, take at most 17/16 of `most`: the
-    /// most bytes that blocks outside an arena have taken at once so far.
+    /// Whether a new arena of `arena` bytes hardly raises the most memory in use: the arena and the live blocks outside
+    /// it take at most 17/16 of `most`, the most bytes that blocks outside an arena have taken at once so far.
     const fn leave_room(&self, arena: u64) -> bool {
         self.live.saturating_add(arena) <= self.most + self.most / 16
     }
@@ -178,10 +178,10 @@ impl<D: Driver> Device<D> {
         Self::with_room(driver, EVENTS, LIVE)
     }
 
-    /// As [`new`](Self::new), with room for as much as the caller says. `events` is the most mallocs and frees, counted
-    /// together, that an iteration may have: no plan is made of a longer one. `live` is the most blocks outside the
-    /// plan that may be live at once. With more, the plan may be given up, and there may be no room to note a request:
-    /// the driver serves the request, but no plan has a place for it.
+    /// As [`new`](Self::new), but the caller says what there is room for. `events` is the most mallocs and frees,
+    /// counted together, of an iteration: no plan is made of a longer one. `live` is the most blocks outside the plan
+    /// that may be live at once. If there are more, the plan may be given up, and the allocator may lack room to record
+    /// a request. The driver serves such a request, and no plan has a place for it.
     ///
     /// # Errors
     /// [`Error::Plan`] if `events` or `live` is 2²⁸ or more.
@@ -342,7 +342,7 @@ impl<D: Driver> Device<D> {
     /// the next request to the driver on; what is held already stays.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a fraction that is not between 0 and 1; errors of the driver.
+    /// [`Error::OutOfRange`] for a fraction that is below 0, above 1, or NaN; errors of the driver.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a part of a number of bytes")]
     #[expect(clippy::cast_sign_loss, reason = "both factors are positive")]
     pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<()> {
@@ -429,8 +429,8 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives memory that nothing uses back to the device. First frees the arena if no live block lies in it, and waits
-    /// for all work; neither is done while a stream is captured into a CUDA graph.
+    /// Gives unused memory back to the device, after the driver has refused a request. First frees the arena if it has
+    /// no live block, and waits for all work; does neither while a stream is captured into a CUDA graph.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -507,7 +507,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Frees a block at once. None of the streams that use the block may be captured into a CUDA graph now.
+    /// Frees a block at once. The caller has made sure that no stream which uses it is captured into a CUDA graph now.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);
@@ -531,7 +531,8 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Frees a block that lies outside the arena, in memory that the driver allocated for it alone.
+    /// Frees a block outside the arena, in memory of its own. The memory is reused only after the work that `stream`
+    /// and the streams `users` have been given so far.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let block = self.apart.remove(address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = block.number.map_or(Ok(()), |number| self.allocator.free(number));

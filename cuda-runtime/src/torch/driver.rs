@@ -70,7 +70,8 @@ pub trait Driver: Send {
     fn trim(&mut self) -> Result<()>;
 
     /// How many bytes of the device's memory the driver holds for the allocator, used or not: now, and at most since
-    /// the device was opened. The second may be the sum of the peaks of two kinds of memory.
+    /// the device was opened. The second figure may be too high: where the driver allocates in two ways, it is the sum
+    /// of the highest figures of both.
     ///
     /// # Errors
     /// The error that the driver reports.

@@ -44,8 +44,8 @@ struct Pool {
 pub(super) struct Graphs {
     pools: BTreeMap<PoolId, Pool>,
     live: HashMap<u64, Live>,
-    /// The pools in which PyTorch allocates now. A pool is listed once for each time that PyTorch has begun to allocate
-    /// in it and not ended that.
+    /// The pools in which PyTorch allocates now. A pool is listed as often as [`begin`](Graphs::begin) was called
+    /// for it, less the calls of [`end`](Graphs::end).
     open: Vec<PoolId>,
 }
 

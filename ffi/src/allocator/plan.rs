@@ -23,8 +23,8 @@ use crate::workspace::Needed;
 /// sublet_forget does.
 ///
 /// Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
-/// half the `events` of the allocator's parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: there is no memory
-/// for the plan's arena; the allocator goes on without a plan.
+/// half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.
+/// SUBLET_STATUS_OUT_OF_MEMORY: there is no memory for the plan's arena; the allocator goes on without a plan.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -53,7 +53,8 @@ pub unsafe extern "C" fn sublet_adopt(
     })
 }
 
-/// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
+/// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte. Each line
+/// has the number of a block, its `start` and `end` as in a sublet_block, its size and its offset, both in bytes.
 /// sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
 /// an allocator that adopts this text forgets its plan.
 ///
@@ -92,12 +93,13 @@ pub unsafe extern "C" fn sublet_export_plan(
 const HEADER: &str = "id,lower,upper,size,offset";
 
 /// Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
-/// order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
-/// `count` is written.
+/// order of the lines, and an offset for each. The numbers in the column `id` are not used. `count` receives how many
+/// blocks there are; with a capacity of 0 only `count` is written.
 ///
 /// SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
-/// five numbers. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0.
-/// Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
+/// five numbers, `lower` and `upper` below 2^32 and the others below 2^64. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has
+/// more than `capacity` blocks, and `capacity` is not 0. Whether the plan is valid is not checked here, but by
+/// sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(
@@ -146,8 +148,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether `byte` ends a line: a line feed does, and so does `None`, the end of the text. After a carriage return
-    /// this reads the next byte, which must be a line feed or the end of the text.
+    /// Whether `byte` ends a line: a line feed does, and so does `None`, the end of the text. A carriage return does if
+    /// a line feed or the end of the text follows it; to find out, the next byte is read.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

@@ -27,7 +27,7 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// looked at so far, of those that are to lie in the bank of memory.
 const WIDTH: u32 = 256;
 /// The most blocks alive together that the search can decide about: each has a bit in the `u64` that says which living
-/// blocks are chosen. Further blocks get no bit.
+/// blocks are chosen. Further blocks get no bit, and are left out of the bank of memory.
 const SLOTS: u32 = 64;
 
 /// A block that may lie in the bank of memory.
@@ -64,8 +64,8 @@ pub(super) struct Chosen {
     /// any choice saves. `None` if no choice was found that fits and takes all blocks that have to lie in the bank.
     pub(super) gain: Option<u64>,
     /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. False if, at
-    /// some block, more than [`WIDTH`] choices were worth going on with, or if a block began while [`SLOTS`] others
-    /// were alive.
+    /// some block, more than [`WIDTH`] choices might still have become the best, or if a block began while [`SLOTS`]
+    /// others were alive.
     pub(super) exact: bool,
 }
 
@@ -77,10 +77,11 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses which blocks lie in a bank of memory. Those alive together take at most `capacity` bytes; the sum of
-/// [`Candidate::gain`], the cost that is saved, is to be high. `by_start` holds the blocks in the order of their
-/// begins; `candidate(i)` is block i. Bit p of `taken` becomes 1 if the block at index p of `by_start` is chosen, else
-/// 0. If no choice is found, `taken` stays as it is. If states were merged, it has no meaning.
+/// Chooses which blocks lie in a bank of memory, so that the sum of [`Candidate::gain`], the cost that is saved, is
+/// high. The chosen blocks that are alive together take at most `capacity` bytes. `by_start` holds the blocks in the
+/// order of their begins; `candidate(i)` is block i. Bit p of `taken` becomes 1 if the block at index p of `by_start`
+/// is chosen, else 0. If no choice is found, `taken` stays as it is. With [`Excess::Merged`], `taken` may be no valid
+/// choice.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -124,7 +125,7 @@ struct States<'a> {
     /// How many states of the search there are. A state is one choice of blocks for the bank of memory, among the
     /// blocks that were looked at so far.
     len: u32,
-    /// How many words each state of the search has in `taken`, which has a bit for each block.
+    /// How many 64-bit words each state of the search has in `taken`, which has a bit for each block.
     words: u32,
     /// By state of the search: which of its chosen blocks are alive now, as bits. The number of a block's bit is its
     /// slot.
@@ -134,8 +135,9 @@ struct States<'a> {
     /// By state of the search: the cost that its chosen blocks save in the bank of memory. Blocks that have ended count
     /// too.
     gain: Table<'a, u64>,
-    /// By state of the search: the cost that its chosen blocks have saved before the present step. What a block saves
-    /// is spread evenly over its lifetime.
+    /// By state of the search: the cost that its chosen blocks have saved before the present step; what a block saves
+    /// is spread evenly over its lifetime. If there are too many states, those of the least score are dropped or
+    /// merged.
     score: Table<'a, u64>,
     /// By state of the search: all its chosen blocks, as bits, in `words` words. Blocks that have ended stay in the
     /// set. Bit p stands for the block at index p in the order of begins.
@@ -180,8 +182,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Takes the blocks that have ended by `step` out of the living blocks of each state of the search: subtracts their
-    /// bytes, and clears their bits, so that other blocks can have these.
+    /// Takes the blocks whose lifetimes end at `step` or before out of the living blocks of each state of the search:
+    /// subtracts their bytes, and clears their bits. Blocks that begin can then get these bits.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -195,8 +197,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives `c`, a block that begins, a slot that no other living block has, and enters it in the tables by slot.
-    /// `None` if all slots are in use.
+    /// Gives `c`, a block that begins, a slot: the number of a bit that no other living block has. Enters the block in
+    /// the tables by slot, and returns the slot; `None` if all slots are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {

@@ -33,13 +33,14 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// The size of a block in the banks of memory of least cost, in bytes: rounded up to the least of their alignments.
+    /// The bytes that block `i` takes in the banks of memory of least cost, seen as one: its size, rounded up to the
+    /// least of their alignments. It takes no less in any of them.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i` in the banks of memory of least cost, if `here` is true; in the other banks, if it
-    /// is false. `None` if the block may lie in none of these.
+    /// The least price of block `i` in the banks of memory of least cost, if `here` is true; in the other banks, if
+    /// `here` is false. `None` if the block may lie in none of the banks that are asked for.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
@@ -57,8 +58,8 @@ impl<'a> Fast<'a> {
     }
 }
 
-/// What each byte of a block adds to the cost outside the banks of least cost is a fixed-point number with this many
-/// fraction bits ([`bound_by_step`]).
+/// How many fraction bits a fixed-point number in [`bound_by_step`] has: the cost that each byte of a block adds if the
+/// block lies in a bank that is not one of least cost.
 const FRACTION: u32 = 32;
 
 /// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
@@ -106,8 +107,8 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
 
 /// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
 /// because the *fast* banks of memory, those of least cost, cannot hold all blocks. At each step, the bytes alive
-/// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
-/// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
+/// beyond the capacity of the fast banks must lie in other banks. The least cost that this adds is computed for each
+/// step. Returns the highest of these costs, in bytes times the unit of [`Bank::cost`].
 ///
 /// What each byte adds is rounded down, so that the result is never above the exact one.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {

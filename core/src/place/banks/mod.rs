@@ -104,11 +104,11 @@ enum Way {
     Size,
 }
 
-/// The ways to give each block a bank of memory, in the order in which they are tried. Many small blocks that are alive
-/// together can be combined in more ways than the search for the best choice can look at. So after a choice among all
-/// blocks, the large ones are tried alone: those of at least a 64th of the bank's capacity, then those of at least a
-/// 16th. Then blocks go one by one into the cheapest bank with room: first those that lose most elsewhere, or the
-/// largest first.
+/// The ways to give each block a bank of memory, in the order in which they are tried. The first three fill one bank
+/// after the other with the best choice of blocks: of all blocks; of those of at least a 64th of the bank's capacity;
+/// of those of at least a 16th. Small blocks are left out because many of them that are alive together have more
+/// combinations than the search for the best choice can look at. In the last two ways, blocks go one by one into the
+/// cheapest bank with room.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
 /// Where a block does not fit its bank of memory, it is moved to the front of the order in which the blocks of the bank
@@ -251,8 +251,9 @@ impl Packing<'_> {
     }
 
     /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room. Returns the sum
-    /// of the prices that the blocks have in their banks. `Err` if a block is left without a bank: `Err(None)` with
-    /// [`Way::Choice`]; with the other ways `Err(Some(error))`, where the error names the block.
+    /// of the prices that the blocks have in their banks. `Err` if a block is left without a bank: with [`Way::Choice`]
+    /// it is `Err(None)`, which does not say which block; with the other ways it is `Err(Some(error))`, and the error
+    /// names the block.
     fn fill(
         &mut self,
         way: Way,
@@ -448,7 +449,8 @@ impl Packing<'_> {
     }
 }
 
-/// By how many bits numbers up to `most` have to be shifted right, so that each of them fits 63 bits.
+/// By how many bits the gains of blocks are shifted right for a choice of blocks, which adds them up in 64 bits. Their
+/// sum is at most `most`, which then fits 63 bits. 0 if it fits already.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
@@ -479,7 +481,7 @@ fn use_of(uses: &[Use], i: u32) -> Use {
     uses.get(place).copied().unwrap_or(Use { touched: 0, banks: 0 })
 }
 
-/// The indices of the banks of memory in which block `i` may lie.
+/// The indices of the banks of memory in which block `i` may lie, the lowest first.
 fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
     let mask = use_of(uses, i).banks;
     (0..count(banks)).filter(move |&k| mask >> k & 1 == 1)

@@ -8,11 +8,12 @@
 use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
 use crate::table::at;
 
-/// Where a block fits nowhere, an attempt to place all blocks goes back by this number of blocks at its first try, and
-/// twice as far at each further try. After [`CYCLE`] tries, it begins again with this number.
+/// Where a block fits nowhere, an attempt to place all blocks goes back. At its first try, it places this number of
+/// blocks again, the one that fitted nowhere included; at each further try, twice as many. After [`CYCLE`] tries, it
+/// begins again with this number.
 const BACK: u32 = 8;
 /// Where a block fits nowhere, an attempt to place all blocks goes back twice as far at each further try. After this
-/// number of tries, it goes back by only [`BACK`] blocks again.
+/// number of tries, it goes back only as far as at the first ([`BACK`]).
 const CYCLE: u32 = 4;
 /// Where a block fits nowhere, an attempt to place all blocks goes back and tries again. It counts as stuck at that
 /// block until it has come more than this number of blocks past it.
@@ -71,9 +72,8 @@ impl Beam<'_> {
 
     /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the direction of
     /// time in which this block is placed, and the partial plans that there were before it was placed. Returns the
-    /// section of time in which the block before it in `order` begins, seen in this direction of time; `u32::MAX` if
-    /// there is no block before it. Cost: O(`step`), and for each partial plan a look at all blocks placed after the
-    /// first of its blocks.
+    /// section of time in which the block at `step - 1` begins, seen in this direction of time; `u32::MAX` if `step` is
+    /// 0. Cost: O(`step`), and for each partial plan O(blocks placed since the earliest of its blocks).
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {

@@ -75,8 +75,8 @@ impl<'a> Timeline<'a> {
         Ok(Self { sections, low, high, clock, beyond, most_alive, start, forward: true })
     }
 
-    /// The section in which block `b` begins, or the one at which the attempt has begun if that comes later. Begins are
-    /// seen, and sections counted, in the present direction of time.
+    /// The section in which block `b` begins; but a block that begins before the section at which the attempt begins
+    /// counts as beginning there. Begins are seen, and sections counted, in the present direction of time.
     pub(super) fn begin(&self, b: u32) -> u32 {
         let begin = if self.forward { self.low[b] } else { self.sections - self.high[b] };
         begin.max(self.section(self.start))
@@ -100,11 +100,12 @@ impl<'a> Timeline<'a> {
         if self.forward { section } else { self.sections - 1 - section }
     }
 
-    /// When a block is to be placed, as a key to sort by. First come the blocks that are alive in the section at which
-    /// the attempt begins; then those that begin later, seen in the present direction of time; then the others, by when
-    /// they begin in the other direction. For each block of the first kind, two numbers are counted: the sections in
-    /// which it is alive up to the one at which the attempt begins, and those from that one on. The block whose lesser
-    /// number is greatest comes first: one with 3 and 9 sections before one with 2 and 50.
+    /// A key to sort the blocks by, the lowest first, into the order in which they are placed. First come the blocks
+    /// that are alive in the section at which the attempt begins; then those that begin later, seen in the present
+    /// direction of time; then the others, by when they begin in the other direction. For each block of the first kind,
+    /// two numbers are counted: the sections in which it is alive up to the one at which the attempt begins, and those
+    /// from that one on. The block whose lesser number is greatest comes first: one with 3 and 9 sections before one
+    /// with 2 and 50.
     pub(super) fn rank(&self, b: u32) -> u64 {
         let (low, high, start) = (self.low[b], self.high[b], self.start);
         let (part, key) = if low <= start && start < high {

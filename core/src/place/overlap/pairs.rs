@@ -63,8 +63,8 @@ impl<'a> Pairs<'a> {
         self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
     }
 
-    /// The inputs that an output may overlap, each with the least number of bytes by which the output must begin below
-    /// the input: at most the output's size.
+    /// The inputs that an output may overlap, each with a distance in bytes: to overlap the input, the output must
+    /// begin at least so far below it. No distance is above the output's size.
     pub(super) fn of(&self, output: u32) -> impl Iterator<Item = (u32, u64)> {
         let all = self.inputs[output].into_iter().zip(self.distances[output]);
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))

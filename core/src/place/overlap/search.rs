@@ -140,7 +140,7 @@ struct Search<'a, 'b> {
     pairs: &'a Pairs<'a>,
     n: u32,
     sections: u32,
-    /// How many words the bit set of each section of time has in `alive`.
+    /// How many 64-bit words the bit set of each section of time has in `alive`; each bit stands for a block.
     row: u32,
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
@@ -169,7 +169,7 @@ struct Search<'a, 'b> {
     /// By section of time: of the blocks that are alive there and not placed yet, the one with the least offset;
     /// `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section of time: how many bytes the block in `lowest` could lie above its least offset, with all unplaced
+    /// By section of time: how many bytes the block in `lowest` could rise above its least offset, with all unplaced
     /// blocks there still within the capacity.
     slack: Table<'b, u64>,
     /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
@@ -468,8 +468,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The highest offset, in bytes, at which a stack of all unplaced blocks of section `s` of time can begin and still
-    /// end within the capacity. The height of the stack is the sum of their sizes, less the bytes that overlaps may
-    /// spare. `None` if it is higher than the capacity.
+    /// end within the capacity. The height of the stack is the sum of the blocks' sizes, less the bytes that overlaps
+    /// may spare. `None` if the stack is higher than the capacity.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -501,9 +501,10 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
-    /// allow any. `room` is the highest offset at which a stack of all unplaced blocks there, with `b`, can begin
-    /// within the capacity; so the lowest of them lies at `room` or below. If `b` cannot lie there, it lies above
-    /// another block that can. It also lies above each block that, within the capacity, cannot lie above `b`.
+    /// allow any. `room` is the highest offset at which a stack of all unplaced blocks of the section, `b` included,
+    /// can begin within the capacity. So the lowest block of the stack lies at `room` or below. If the least offset of
+    /// `b` is above `room`, `b` lies above another block whose least offset is not. `b` also lies above each block
+    /// that, within the capacity, cannot lie above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;

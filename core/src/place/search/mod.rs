@@ -82,8 +82,8 @@ use super::{Options, Solver, Summary, Watch, bound, finish, gcd, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most blocks for which [`Solver::Auto`] runs this search. For n blocks, it needs a table of n²/64 words that
-/// tells which block is alive when.
+/// The most blocks for which [`Solver::Auto`] runs this search. For n blocks, it needs a table of n²/64 words, of 64
+/// bits each, that tells which block is alive when.
 pub const MOST_BLOCKS: usize = 6000;
 
 /// The search tries several capacities. The first is usually the lower bound. The next ones lie below the peak of the
@@ -95,7 +95,8 @@ const MOST_HALVINGS: u32 = 3;
 /// each capacity; in each further round, twice as many as before.
 const RUNS: u64 = 32;
 /// In each round the search tries several capacities. As most instances have a plan whose peak is the lower bound, the
-/// lower bound gets at least this number times the nodes of the shortest run from the root of the search tree.
+/// lower bound gets at least this number times the nodes of the shortest run from the root of the search tree, unless
+/// [`PART_AT_BOUND`] gives it fewer.
 const RUNS_AT_BOUND: u64 = 256;
 /// Each try to reach the lower bound gets at least the nodes that [`RUNS_AT_BOUND`] says or, if that is less, the whole
 /// search's budget of nodes divided by this number.
@@ -104,17 +105,18 @@ const PART_AT_BOUND: u64 = 4;
 /// search first tries capacities close to the peak of the best plan so far, and the lower bound only later. This is
 /// done only if there is a plan already, and the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
-/// One in this number of the nodes that the search spends goes to searches of windows of time. The blocks of a window
-/// are placed alone; if they do not fit within the lower bound, the bound rises.
+/// Searches of windows of time get a part of the nodes that the search spends: the nodes divided by this number. The
+/// blocks of a window are placed alone; if they do not fit within the lower bound, the bound rises.
 const PART_OF_WINDOWS: u64 = 8;
-/// A search of a window of time may look at this number of its own nodes for each node of the whole search's budget.
-/// Its nodes are cheaper, because a window has few blocks.
+/// When searches of windows of time look at this number of nodes, that counts as one node of the whole search. Nodes of
+/// a window take less time, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Most runs of the search prefer blocks that keep the top of the placed blocks level; one run in this number does not.
-/// Where the capacity is the lower bound, no run prefers such blocks.
+/// Runs of the search prefer blocks that keep the top of the placed blocks level. Two kinds of runs do not: those whose
+/// number, counted from 0, is a multiple of this one, and those that begin near the best plan so far. Where the
+/// capacity is the lower bound, no run prefers such blocks.
 const UNLEVELLED: u64 = 4;
-/// Where there is a plan already, one run of the search in this number begins near the best plan so far, unless the
-/// bytes alive are the same in each section of time.
+/// Where there is a plan already, a run begins near the best plan so far if its number is a multiple of this one. The
+/// first run, number 0, does not; and no run does if the bytes alive are the same in each section of time.
 const GUIDED: u64 = 2;
 /// No run begins near the best plan so far until the search has spent this number of nodes: a short search finds more
 /// where its plans differ more.
@@ -438,8 +440,9 @@ const fn luby(mut i: u64) -> u64 {
     }
 }
 
-/// The unit, in bytes, in which the search counts: the largest number of bytes of which all offsets can be multiples.
-/// It is the greatest common divisor of sizes, pins and those alignments that do not divide all sizes and pins.
+/// The unit, in bytes, in which the search counts sizes and offsets: the largest number of bytes of which all offsets
+/// can be multiples. It is the greatest common divisor of all sizes, all pins and some of the alignments. An alignment
+/// that divides all sizes and pins is left out: sums of sizes and pins are multiples of it anyway.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

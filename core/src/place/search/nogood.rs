@@ -9,26 +9,27 @@
 //! restart or at a lower capacity, it fails at once.
 //!
 //! A hash only finds a state; its words are then compared one by one, so no proof rests on a probability. States are
-//! written one after the other into a ring buffer, and new ones overwrite the oldest. Cost: O(blocks of the component)
-//! for each look.
+//! written one after the other into a ring buffer of 64-bit words, and new ones overwrite the oldest. Cost: O(blocks of
+//! the component) for each look.
 
 use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, hash};
 
-/// The length, in words, of the ring buffer that keeps refuted states of the search: this number for each block of the
+/// The ring buffer that keeps refuted states of the search has this number of 64-bit words for each block of the
 /// instance, plus [`FOR_ANY`], but at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// The length, in words, of the ring buffer that keeps refuted states of the search: this number, plus [`FOR_EACH`] for
-/// each block of the instance, but at most [`MOST`].
+/// The ring buffer that keeps refuted states of the search has this number of 64-bit words, plus [`FOR_EACH`] for each
+/// block of the instance, but at most [`MOST`].
 const FOR_ANY: usize = 1 << 17;
-/// The most words that the ring buffer may have in which refuted states of the search are kept.
+/// The ring buffer that keeps refuted states of the search has at most this number of 64-bit words, which is 8 MiB.
 const MOST: usize = 1 << 20;
-/// How many words of the ring buffer of refuted states there are for each entry of the hash table that finds states in
-/// it.
+/// The hash table that finds refuted states in the ring buffer has as many entries as the ring buffer has words,
+/// divided by this number.
 const WORDS_PER_STATE: usize = 16;
-/// Each refuted state in the ring buffer begins with this number of words. The first says which stretch of time it is
-/// about, the second the capacity within which it has no placement. The words that describe its blocks follow.
+/// Each refuted state in the ring buffer begins with this number of 64-bit words. The first holds the range of sections
+/// of time that the state is about, the second the capacity within which it has no placement. The words that describe
+/// its blocks follow.
 const HEAD: u64 = 2;
 
 /// The states of the search that were refuted, having no placement, so that they fail at once when they come again.
@@ -68,7 +69,8 @@ impl<'a> Nogoods<'a> {
     /// Whether it is known that the blocks still to be placed in the sections `part.0..part.1` of time have no
     /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, at this
     /// capacity or a higher one, when [`State::each_word`] gave the same words: the same blocks were still to be
-    /// placed, and had the same least offsets. It is forgotten when later states overwrite the words.
+    /// placed, and had the same least offsets. It is forgotten when later states overwrite the words, or the entry of
+    /// the hash table.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.

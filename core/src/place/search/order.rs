@@ -6,10 +6,10 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Writes to `state.rank` the place of each block in the order in which the search tries blocks. First come blocks in
-/// whose lifetime the load rises highest; of equals those alive longest, of these the largest size times lifetime. If
-/// `noise` is given, a random generator and a number, the load does not count. Lifetimes and sizes are then changed at
-/// random, each by up to that many thousandths.
+/// Writes to `state.rank` the place of each block, counted from 0, in the order in which the search tries blocks. First
+/// come blocks in whose lifetime the load rises highest; of equals those alive longest, of these the largest size times
+/// lifetime. `noise` is a random generator and a number. If it is given, the load does not count, and lifetimes and
+/// sizes are changed at random, each by up to that number of thousandths. `key` and `aside` are scratch.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,
@@ -40,12 +40,14 @@ pub(super) fn rank(
     invert(order, n, aside);
 }
 
-/// Where a run begins near a plan, the offsets of this plan are changed at random by up to this many thousandths.
+/// A run that begins near a plan tries blocks in the order of their offsets in it. Before, each offset is changed at
+/// random by up to this many thousandths, so that each run has another order.
 const NEAR: u64 = 200;
 
-/// Writes to `state.rank` the place of each block in the order in which a run of the search tries blocks that begins
-/// near a plan: the block that lies lowest in the plan comes first. `offset` is the offset of each block in the plan;
-/// its entries are changed at random by up to a fifth.
+/// Sets the order in which blocks are tried by a run of the search that begins near a plan: the block that lies lowest
+/// in the plan comes first. Writes to `state.rank` the place of each block in this order, counted from 0. `offset`
+/// holds the offset of each block in the plan; its entries are scaled, and changed at random by up to a fifth, so that
+/// they are no offsets afterwards. `aside` is scratch.
 pub(super) fn follow(
     state: &mut State<'_>,
     offset: &mut Table<'_, u64>,
@@ -64,7 +66,7 @@ pub(super) fn follow(
     invert(&mut state.rank, n, aside);
 }
 
-/// A random number between 1000 - `most` and 1000 + `most`.
+/// A random factor near 1, in thousandths: a number from 1000 - `most` to 1000 + `most`, both included.
 fn thousandths(random: &mut impl Rng, most: u64) -> u64 {
     1000 - most + u64::from(random.next_u32()) % (2 * most + 1)
 }

@@ -53,7 +53,8 @@ pub(super) struct Windows<'a> {
     begin: u32,
     /// How many sections of time the next window has; `u32::MAX` if no window is left to be searched.
     length: u32,
-    /// The number of the next window, counted from 0 in each pass over all windows of time.
+    /// The number of the next window, counted from 0 in each pass over all windows of time: the number of its bit in
+    /// `decided`.
     number: u32,
     /// Bit set of the windows of time that have a placement within the lower bound, so that they are not searched
     /// again. Windows are numbered from 0 in each pass over them.
@@ -89,9 +90,9 @@ const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// The length, in words, of a bit set with one bit for each window of time of an instance of `n` blocks, which has at
-/// most `n` sections of time. A window of two or four sections begins at each section, one of eight at every second,
-/// one of sixteen at every fourth, and so on: together fewer than 4 n.
+/// The length, in 64-bit words, of a bit set with one bit for each window of time of an instance of `n` blocks, which
+/// has at most `n` sections of time. A window of two or four sections begins at each section, one of eight at every
+/// second, one of sixteen at every fourth, and so on: together fewer than 4 n.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }

@@ -10,7 +10,8 @@ const MOST_DIVIDED: u32 = 10;
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
-/// block, counted from 0, that ends (or begins) there. If more than 63 do, the only group is the one of all of them.
+/// block, counted from 0, that ends (or begins) there. If more than 63 do, only two groups are possible: the one of all
+/// of them, in which all 64 bits are set, and the empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -83,8 +84,9 @@ impl Sums {
     }
 
     /// The next part of the group whose blocks' sizes add up to the given sum; `None` if there are no more, or if
-    /// [`MOST_STEPS`] ends the search. Blocks for which `kind` is equal are alike, and must have adjacent numbers in
-    /// the group. Of parts that differ only in which of several like blocks they hold, only one is returned.
+    /// [`MOST_STEPS`] ends the search. `size` and `kind` take the number of a block's bit in the group. Blocks for
+    /// which `kind` is equal are alike, and must have adjacent numbers. Of parts that differ only in which of several
+    /// like blocks they hold, only one is returned.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
             // A part that is found gives up its last block before it is returned: so bytes are missing at the next

@@ -20,20 +20,21 @@ use crate::{Error, Workspace, WorkspaceLen};
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
-/// if no schedule fits the limit that was asked for. It is a bisection that begins between the limit found with
-/// [`BOUNDS`] and the least footprint of the schedules made before it.
+/// if no schedule fits the limit that was asked for. It bisects an interval. The upper end is the least footprint of
+/// the schedules made before. The lower end is half of it or, if a lower bound proves higher limits too low
+/// ([`BOUNDS`]), the highest of these.
 const PROBES: u32 = 7;
-/// Before schedules are searched for within lower limits ([`PROBES`]), a lower bound proves some of these limits too
-/// low. This many are looked at, by bisection between half of the least footprint of the schedules made before and the
-/// whole of it. With swaps none is: that footprint is mostly the lowest limit already, and searches just below it take
-/// long.
+/// Before schedules are searched for within lower limits ([`PROBES`]), a lower bound is computed for this many limits,
+/// to prove some of them too low. They are found by bisection between half of the least footprint of the schedules made
+/// before and the whole of it. Where swaps may be used, no bound is computed: that footprint is mostly the lowest limit
+/// already, and searches just below it take long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
 const PROBE: u64 = 16;
 
-/// Small blocks are not freed for recomputation: those with fewer bytes than the max load of the recording divided by
-/// 2^`LEAST`.
+/// Small blocks are not freed for recomputation, as they would save little: those with fewer bytes than the max load of
+/// the recording divided by 2^`LEAST`.
 const LEAST: u32 = 14;
 
 /// A recorded trace, and room for three traces that are made from it, for one order of the operators at a time: its
@@ -159,10 +160,11 @@ pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
     /// The traces in which swaps and recomputation are planned, in the order in which they are tried. The first has bit
-    /// masks and in-place reuse; it is none if these change nothing. The second is the recording, and is always there.
+    /// masks and in-place reuse; it is `None` if these change nothing. The second is the recording, and is always
+    /// there.
     starts: [Option<Base<'s>>; 2],
-    /// The most bytes alive at once in the recording, with its operators in the order that is tried now. Masks and
-    /// in-place reuse are not counted in.
+    /// The max load, in bytes, of the recording with its operators in the order that is tried now. What masks and
+    /// in-place reuse save is not subtracted.
     pub(super) peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).
@@ -170,10 +172,10 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Searches for schedules within the limit on each trace for the order of the operators that is tried now, by the
-    /// ways to save memory that `options` allow, alone and together. Ends once the best schedule adds at most `most` ns
-    /// to the recorded trace. Tries nothing if a lower bound proves that no schedule in this order is within the limit.
-    /// `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Searches for schedules within the limit by the ways to save memory that `options` allow, alone and together.
+    /// Each trace of the order of the operators that is tried now is searched. Ends once the best schedule adds at most
+    /// `most` ns to the recorded trace. Tries nothing if a lower bound proves that no schedule in this order is within
+    /// the limit. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -187,7 +189,7 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` for each trace for the order of the operators that is tried now, one after the other. The argument
+    /// Calls `then` for each trace of the order of the operators that is tried now, one after the other. The argument
     /// of `then` is a [`Pass`], which has the trace and does the work on it. Ends once the best schedule adds at most
     /// `most` ns to the recorded trace, or once the caller has ended the work. `Err` if a row is invalid or `then`
     /// fails.
@@ -226,8 +228,8 @@ impl Bases<'_> {
     /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
     /// The search bisects an interval. The upper end is `least`, a limit that is known to work. The lower end is half
     /// of `least` or, if a lower bound proves higher limits too low, the highest of these. The limits that are tried do
-    /// not depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early
-    /// where a schedule fits the limit in the options.
+    /// not depend on the limit in the options. So a fit to the returned limit finds the same schedule in the same way,
+    /// if it has found no other before. The search ends early where a schedule fits the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

@@ -16,8 +16,8 @@ use crate::{Workspace, WorkspaceLen};
 /// run. Each other operator gets the figure of the last operator before it that was looked at.
 const LOOKS: u32 = 256;
 /// The most idle times of blocks that are gone through, in all, to find how many bytes can be on the host while
-/// operators run. Each operator that is looked at takes one walk through all idle times. So with many idle times fewer
-/// operators are looked at, but about [`LEAST_LOOKS`] in any case.
+/// operators run. Each operator that is looked at takes one walk through all idle times. So where there are many idle
+/// times, fewer operators are looked at, but not fewer than about [`LEAST_LOOKS`].
 const MOST_IDLE: u32 = 1_000_000;
 /// About this many operators are looked at even if there are so many idle times of blocks that [`MOST_IDLE`] would
 /// allow fewer.

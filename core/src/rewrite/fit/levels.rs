@@ -40,10 +40,10 @@ const PARTS: u64 = 8;
 /// links between device and host can copy if the iteration takes so much longer. These bytes are left to swaps,
 /// recomputation saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The shares are all, 3/4
-/// and 15/16. Each is given as a number of equal parts, of which all values have [`Level::ALL`]. The other values are
-/// left to swaps. To leave out a few values makes a great difference where these take very long to recompute. Each
-/// share is tried with each of the [`DELAYS`] by which the iteration may take longer.
+/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The other values are
+/// left to swaps. The shares are all, 3/4 and 15/16, counted in parts: [`Level::ALL`] parts are all values. To leave
+/// out a few values makes a great difference where these take very long to recompute. Each share is tried with each of
+/// the [`DELAYS`] by which the iteration may take longer.
 const SHARES: [u64; 3] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15];
 /// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes the
 /// level with the best estimate, and estimates its four neighbours: recomputation down to a lower or a higher load, and
@@ -79,7 +79,8 @@ const CLIMBED: usize = 2;
 const WORTH_CLIMBING: f64 = 2.0;
 
 /// The time, in ns, that recomputation to a [`Level`] and swaps after it are estimated to add to the original; and the
-/// level. The time is infinite if it is too long or no schedule is found.
+/// level. The time is infinite if no schedule within the limit is found, if the schedule would add too much time
+/// ([`POOR`]), or if the work has ended.
 type Estimate = (f64, Level);
 
 /// The [`Level`]s of recomputation that were estimated so far, and what is needed to estimate more.

@@ -52,7 +52,7 @@ pub(super) const FEW: u32 = 256;
 const BISECTIONS: u32 = 48;
 /// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
-/// The bound is multiplied by this. It lowers the bound by more than the rounding of its sums can have raised it.
+/// The bound is multiplied by this factor, which lowers it by more than the rounding of sums can have raised it.
 const SAFE: f64 = 1.0 - 1e-9;
 
 /// Length of the workspace that [`least_overhead`] needs for a trace of `rows` rows and `blocks` blocks.
@@ -69,8 +69,9 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// saves memory only by the means that `options` allow. Infinite where the bound proves that there is no such schedule.
 ///
 /// # Errors
-/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
-/// [`Error::TooManyBlocks`]; [`Error::Device`].
+/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a row that a recorded trace cannot have,
+/// such as a copy or a recomputation; [`Error::TooManyBlocks`]; [`Error::Device`] if a bandwidth or a latency of the
+/// device is wrong.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Means, Options, Using};
@@ -111,8 +112,8 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Works
 }
 
 /// Whether the lower bound proves that every schedule within `options.limit` adds at least `overhead` ns to the trace.
-/// Only the `few` operators that need most memory are looked at: if there is a proof, one of the first of them mostly
-/// gives it.
+/// Only the `few` operators that need most memory are looked at: if any operator gives a proof, one that needs much
+/// memory mostly does.
 ///
 /// # Errors
 /// As [`least_overhead`].
@@ -438,7 +439,8 @@ impl Returns<'_> {
     }
 
     /// The least added time, in ns, in which copies and recomputation can bring `excess` bytes of idle blocks back to
-    /// the device. It is at least `bound`, and [`FOREVER`] if they never can.
+    /// the device. `bound` is what other operators have proved before: the result is not less. [`FOREVER`] if so many
+    /// bytes can never be brought back.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
         let enough = |overhead: f64| self.suffice(options, excess, overhead);
         if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < bytes(excess) * SAFE {

@@ -172,7 +172,8 @@ impl Lengths {
     }
 
     /// Lengths for a recorded trace of `recorded` rows, if the rewritten trace has at most `rows` rows and
-    /// `residencies` live ranges of blocks on the device. [`fit`] refuses lengths below those of [`Lengths::of`].
+    /// `residencies` live ranges of blocks on the device. This is for a caller that has lent slices for the result, and
+    /// lends the rest to match. [`fit`] refuses lengths below those of [`Lengths::of`].
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -195,7 +196,7 @@ pub struct Fitted<'a> {
     pub schedule: VerifiedSchedule<'a>,
     /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
     pub policy: Policy,
-    /// The max load of the original trace, in bytes.
+    /// The max load of the original trace, in bytes: no plan for the original has a lower peak.
     pub original_peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the original's max load runs is swapped out for that time (`load_min` of Zhang et al. 2019). Sizes count as
@@ -230,9 +231,10 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// [`Options::keep_persistent`] none moves.
 ///
 /// # Errors
-/// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made, its sizes rounded up to the
-/// alignment: a limit that works; [`Error::Alignment`]; [`Error::Row`] for a trace that is not as recorded;
-/// [`Error::SizeOverflow`] if all sizes add up to more than 64 bits hold; [`Error::TooManyBlocks`]; [`Error::Device`];
+/// [`Error::OverLimit`] if no schedule fits; it names the least footprint that was made, with sizes rounded up to the
+/// alignment: a limit that works. [`Error::Alignment`] if the alignment is not a power of two; [`Error::Row`] for a row
+/// that a recorded trace cannot have, such as a copy or a recomputation; [`Error::SizeOverflow`] if all sizes add up to
+/// more than 64 bits hold; [`Error::TooManyBlocks`]; [`Error::Device`] if a bandwidth or a latency is wrong;
 /// [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
@@ -409,9 +411,10 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 /// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
 /// more.
 const ALONE: u64 = 4;
-/// A trace of fewer rows than this gets a second search for recomputation without swaps, which may do the work of a
-/// trace of this many rows: a fit of so short a trace takes little time. The search is simulated annealing, which needs
-/// many changes of the plan, however short the trace.
+/// A trace of fewer rows than this gets a second search for recomputation without swaps, since a fit of so short a
+/// trace takes little time. The search may do as much work as one for a trace of this many rows, but at most
+/// [`STRETCH`] times the work of the first. It is simulated annealing, which needs many changes of the plan, however
+/// short the trace.
 const SHORT: usize = 5_000;
 /// The second search of a trace of fewer than [`SHORT`] rows may do at most this many times the work of the first.
 const STRETCH: usize = 20;
@@ -424,7 +427,7 @@ fn work_alone(recorded: &Recorded<'_>, options: &Options) -> u64 {
 
 /// Tries the ways to save memory that `options` allow, alone and together, on one trace. `pass` has the trace, and
 /// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
-/// most bytes alive at once in `recorded`. `Err` if a row of the trace is invalid or the workspace is too short.
+/// max load of `recorded`, in bytes. `Err` if a row of the trace is invalid or the workspace is too short.
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
@@ -488,20 +491,21 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
 /// finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// How many operators and idle times of blocks a search for swaps may look at: [`Options::work`] for each row of the
-/// recording, of at most [`MOST_ROWS`].
+/// How many operators and idle times of blocks a search for swaps may look at: [`Options::work`] times the number of
+/// rows of the recording, of which at most [`MOST_ROWS`] count.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     work_of_rows(recorded.rows.len(), options)
 }
 
-/// [`Options::work`] for each of `rows` rows, of at most [`MOST_ROWS`].
+/// The work that a search may do on a trace of `rows` rows: [`Options::work`] times the number of rows, of which at
+/// most [`MOST_ROWS`] count. The unit is that of [`Options::work`]: operators and idle times of blocks looked at.
 fn work_of_rows(rows: usize, options: &Options) -> u64 {
     u64::try_from(rows.min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Which swap policies are tried. With [`Means::Swap`] in `using`: the policy in the options and, for [`Policy::Auto`]
-/// and [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. With [`Means::Layer`]
-/// alone: [`Policy::Layer`]. With neither: none.
+/// Which swap policies are tried. If `using` has [`Means::Swap`]: the policy in the options and, for [`Policy::Auto`]
+/// and [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. If it has
+/// [`Means::Layer`] only: [`Policy::Layer`]. If it has neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {

@@ -354,8 +354,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Tries `arrangement`, which either swaps or recomputes. Schedules are made even if they are planned to take a
     /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff on the
-    /// added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). If it was lower before, it goes back to
-    /// that in the end. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). In the end it is lowered to what it was
+    /// before, unless it is lower already. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
@@ -461,9 +461,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Makes a schedule that takes as little memory as it can by swaps, recomputation or both, as `arrangement` says.
     /// Keeps it if it is within the memory limit and faster than the best so far. Returns the bytes that it takes on
-    /// the device; `u64::MAX` if none could be made, as when recomputation gets no load below `peak`. `peak` is the max
-    /// load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row of the trace is
-    /// invalid or the workspace is too short.
+    /// the device; `u64::MAX` if none could be made, for example because no plan of recomputation has a load below
+    /// `peak`. `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err`
+    /// if a row of the trace is invalid or the workspace is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

@@ -17,9 +17,9 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// A placement of at most [`MOST_SEARCHED`] blocks is also searched for in a tree, each node of which has some blocks
-/// placed. The search may look at this many nodes: enough to place most schedules whose load is within the limit; the
-/// others would take far more nodes.
+/// A placement of at most [`MOST_SEARCHED`] blocks is also searched for in a tree, where each node stands for offsets
+/// of some of the blocks. The search may look at this many nodes. That is enough to place most schedules whose load is
+/// within the limit; the others would take far more nodes.
 const NODES: u64 = 6_700;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
@@ -40,8 +40,9 @@ pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
 /// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
-/// The most work that one placement counts as: this many times the work that its heuristics may do. Some methods report
-/// often before they have placed all blocks, so that to count all blocks for each report would be too much.
+/// The most work that is counted for one placement: this many times the work that its heuristics may do. Work is
+/// counted by reports: each counts as if all blocks had been placed. That is too much for methods that report often
+/// before they have placed all blocks.
 const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
 /// what the best schedule adds: a search that goes on from it is not likely to gain so much.
@@ -85,8 +86,9 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// For each live range of a block on the device, the number of the block as part of which it is placed. Where
-    /// operators write in place, several live ranges are placed as one block.
+    /// For each live range of a block on the device, an index in `blocks`: of the block as a part of which the live
+    /// range is placed. Used only where operators write in place, since several live ranges may then be placed as one
+    /// block.
     part_of: &'w mut [u32],
     /// Whether operators write in place: the live ranges of an input and of the output written over it may then be
     /// placed as one block.
@@ -119,8 +121,8 @@ pub(super) struct Kept<'a, 'w> {
     spent: u64,
     /// The budget of work while no schedule fits, in blocks placed.
     patience: u64,
-    /// The work, in blocks placed, that ends the work on the present order of the operators: once a schedule fits,
-    /// another order follows when `spent` exceeds this.
+    /// The end of the work on the present order of the operators, in blocks placed: once a schedule fits, another order
+    /// follows when `spent` exceeds this.
     end: u64,
     pub(super) watched: Watched<'w>,
 }
@@ -141,8 +143,8 @@ struct Best {
 }
 
 /// When the placement of a schedule is given up: if its peak exceeds the limit by more than the limit divided by
-/// [`FAR`]. Before that, at least `few` blocks have to be placed, and the heuristics have to start as often as they may
-/// in any case ([`STARTS`], [`STARTS_RECOMPUTING`]).
+/// [`FAR`]. Before that, at least `few` blocks have to be placed, and the heuristics have to start [`STARTS`] times or,
+/// where operators are recomputed, [`STARTS_RECOMPUTING`] times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
@@ -351,15 +353,16 @@ impl<'a> Kept<'a, '_> {
         self.cutoff = f64::INFINITY;
     }
 
-    /// Lowers the cutoff on the added time to `cutoff` ns, unless it is lower already.
+    /// Lowers the cutoff on the added time to `cutoff` ns, unless it is lower already: schedules that add this time or
+    /// more are not worth making from then on.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
-    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far. The schedule adds
-    /// `overhead` ns to the original, and takes `footprint` bytes on the device. Even if it is not kept, the cutoff on
-    /// the added time is lowered to `overhead`. The memory of the schedule that was the best becomes room for the next
-    /// one.
+    /// Keeps the schedule in `made` as the best, if it adds less time to the original than the best so far. It adds
+    /// `overhead` ns and takes `footprint` bytes on the device; `policy` decided which blocks it swaps. Whether it is
+    /// kept or not, a cutoff on the added time that is above `overhead` is lowered to `overhead`. If it is kept, the
+    /// memory of the schedule that was the best becomes room for the next one.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {

@@ -56,20 +56,19 @@ struct Climb {
     /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
     /// recording.
     budget: u64,
-    /// For a recording of few rows, the search may spend more than `budget` allows: this much work ([`Trial::spent`]),
-    /// in blocks placed.
+    /// This much work may be spent, in blocks placed, where `budget` allows less: in recordings of few rows.
     least: u64,
     /// The work that may be spent on each plan is that of a whole search divided by this.
     part: NonZeroU64,
     /// Each time that this many plans in a row have failed to give a better schedule, the search goes back to the best
-    /// one.
+    /// one. With `u32::MAX` it never does.
     back: u32,
     /// When this many plans in a row have failed to give a better schedule, the search ends.
     end: u32,
 }
 
 /// How the search for swaps goes on from the first schedule of [`Policy::Auto`] that fits: each plan starts from the
-/// plan before it, better or not, and never from the best one again.
+/// plan before it, better or not. The search never goes back to the best schedule.
 const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
 /// How the search for swaps goes on from the best schedule of all policies: each plan gets little work, and after a few
 /// plans in a row that are not better, the search goes back to the best schedule.
@@ -105,8 +104,8 @@ pub(super) enum Outcome {
 /// it, and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
-    /// The rows of the trace before swaps, written as if this trace had been recorded: each live range is a block of
-    /// its own.
+    /// The rows of the trace before swaps, written as if this trace had been recorded: each live range of a block has a
+    /// block number of its own, and each run of an operator an operator number of its own ([`Flat`]).
     pub(super) rows: &'f [Row],
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,

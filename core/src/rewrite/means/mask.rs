@@ -11,7 +11,7 @@
 //! 1. One pass over the rows notes three things for each live range of a block:
 //!    - the last ReLU that accesses the block with no write after it: it could make the mask;
 //!    - the last row of the last operator that needs the block's full values. Gradients of ReLU operators do not need
-//!      them, but a copy to the host does;
+//!      them, but a copy to or from the host does;
 //!    - whether gradients of ReLU operators read the block after that row.
 //! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row. It writes the
 //!    block's free directly after the last row that needs the full values. The gradients then read the mask in place of

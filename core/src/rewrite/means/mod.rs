@@ -102,7 +102,7 @@ pub struct Using(u32);
 impl Using {
     /// The empty set: no means of saving memory.
     pub const NONE: Self = Self(0);
-    /// All means of saving memory but [`Means::Layer`], which is there only to compare with: swapping is better.
+    /// All means of saving memory but [`Means::Layer`], which serves only to compare other means with it.
     pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
 
     /// The bits of all means of saving memory, in one word: every bit that a set may have.

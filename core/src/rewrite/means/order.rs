@@ -63,11 +63,11 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The exact search for an order keeps at most this many sets of operators that have run, divided by the number of rows
-/// of the trace: in a longer trace each set takes more memory.
+/// The exact search for an order keeps sets of operators that have run: at most `REMEMBERED` / r sets, where r is the
+/// number of rows of the trace. In a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
 /// The beam search for an order goes from sets of k operators that have run to sets of k + 1. For each k it keeps at
-/// most this many sets, divided by the square of the number of rows of the trace.
+/// most `WORK` / r² sets, where r is the number of rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -325,10 +325,11 @@ fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
     model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
-/// Whether a row is taken as a write (true) or a read (false) of its block, to find which operator has to wait for
-/// which; none if it is taken as neither. Writes and reads are taken as what they are. A malloc is taken as a write,
-/// unless the block is persistent or its first access is a write. A free is taken as a read if the block is never
-/// accessed.
+/// Whether a row counts as a write (true) or a read (false) of its block, to find which operator has to wait for which;
+/// none if it counts as neither. Writes and reads count as what they are. A malloc counts as a write if the block is
+/// not persistent and its first access is not a write: it is read first, or never accessed. A free counts as a read if
+/// the block is never accessed. So the operator that frees such a block waits for the one that allocates it. `begins`
+/// has one number for each block, as in `Pass`.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

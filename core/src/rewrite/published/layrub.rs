@@ -76,8 +76,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 
 /// Swaps activations as Layrub (Jin et al. 2018) does: out after their last forward reader, and back one operator ahead
 /// of the next reader. Writes the rows to `out`. Returns how many rows there are, and the bytes that activations and
-/// gradients take if activations are swapped, if gradients are written over activations, or both. Blocks below
-/// `least_bytes` are not swapped.
+/// gradients take in four cases: each has memory of its own; gradients are written over activations; activations are
+/// swapped; or both. Blocks of fewer than `least_bytes` bytes are not swapped.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators, and for one of 2²⁷
@@ -161,19 +161,21 @@ record! {
     /// What is known of a block: which operators access it first and last, what it is used for, and whether a gradient
     /// is written over it.
     struct Known {
-        /// The first operator that accesses the block; none if no operator does.
+        /// The number of the first operator that accesses the block; none if no operator does.
         first: Option<u32>,
-        /// The last operator that accesses the block and is not the gradient of a ReLU; none if there is none.
+        /// The number of the last operator that accesses the block: a gradient may be written over the block from then
+        /// on. The gradient of a ReLU does not count, since a mask is kept for it in place of the block. None if no
+        /// other operator accesses it.
         last: Option<u32>,
-        /// Whether more than one operator accesses the block.
+        /// Whether more than one operator accesses the block. Only such blocks can be activations or gradients.
         is_shared: bool,
         /// Whether the block is a parameter, or belongs to the update of one.
         is_parameter: bool,
         /// Whether an operator needs the block while the block's gradient is written, so that the gradient is not
         /// written over it.
         is_needed: bool,
-        /// Whether the gradient of a ReLU accesses the block. Of an activation, the gradient reads only the signs of
-        /// the elements.
+        /// Whether the gradient of a ReLU accesses the block. If the block is an activation, the gradient reads only
+        /// the signs of its elements. So a mask of the signs is kept if a gradient is written over the block.
         is_signed: bool,
         /// Whether a gradient is written over the block.
         is_overwritten: bool,
@@ -183,7 +185,7 @@ record! {
         /// after that, it takes memory of its own.
         has_ended: bool,
         /// The row of the block's last free in the trace that [`Layers::peak`] looks at; none if the block is never
-        /// freed.
+        /// freed. If a gradient is written over the block, this free leaves the memory to the gradient.
         last_free: Option<u32>,
     }
 }
@@ -298,7 +300,8 @@ impl Layers<'_> {
     }
 
     /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
-    /// second if gradients are written over activations. Each gradient is counted with the size of its activation.
+    /// second if gradients are written over activations. Each activation is taken to have one gradient, of the same
+    /// size.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;

@@ -256,9 +256,9 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch` the recomputations that have to come before recomputation number `run` of `operator`. If
-    /// `run` is `u32::MAX`, they have to come before the operator's run in the backward pass. Each operator of the
-    /// forward pass that writes a block which `operator` accesses has to have its recomputation number `run`, or its
+    /// Adds to `self.batch` the recomputations that have to come before one run of `operator`: before its recomputation
+    /// number `run` or, if `run` is `u32::MAX`, before its run in the backward pass. Each operator of the forward pass
+    /// that writes a block which `operator` accesses has to have made its recomputation number `run` by then, or its
     /// last one if it has fewer. So all writers of one result of the forward pass are recomputed together. A
     /// recomputation is left out if it, or a later one of the same operator, was added before. `batch` is the number of
     /// entries in `self.batch` before the call; returns the number after the call.

@@ -169,8 +169,8 @@ impl Selection<'_> {
     }
 
     /// Returns the gap with the highest score. Only gaps for which `over` returns true, and that were not returned
-    /// before, count; none if there is no such gap. Goes through the gaps in the order of `ranked`. The chains in
-    /// `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
+    /// before, count; none if there is no such gap. Goes through `ranked`, which has `gaps` entries, in order. The
+    /// chains in `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -194,7 +194,8 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts all idle times of blocks into `ranked`, the one with the highest weighted score (`worth`) first.
+    /// Sorts all idle times of blocks (as many as `gaps`) into `ranked`, the one with the highest weighted score
+    /// (`worth`) first. Resets `next`, as no idle time is chosen yet.
     fn rank(&mut self, gaps: u32) {
         // A key for sorting in ascending order that puts the highest number first, made from the number's bits.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -282,9 +283,9 @@ impl Selection<'_> {
 }
 
 /// Lets the block that is swapped in `gap` be allocated again at an earlier boundary between operators, so that its
-/// copy in can end in time: before the block is used, and before the next copy in should begin, at the time `link`. The
-/// boundary is moved only as far as the load with this block stays within `limit` bytes. Returns when the copy in of
-/// this block should begin. Times are in ns.
+/// copy in can end in time. It has to end before the block is used, and before `link`: the time at which the copy in of
+/// the next gap should begin, or infinity if there is no next one. The boundary is moved only as far as the load with
+/// this block stays within `limit` bytes. Returns when the copy in of this block should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

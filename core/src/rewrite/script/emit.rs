@@ -24,7 +24,7 @@ workspace! {
             there[BlockId]: bool[blocks],
             /// For each block, whether the operator that is written now leaves out its accesses to the block. That is
             /// so if the operator is recomputed, the operator both reads and writes the block, and the block is
-            /// persistent.
+            /// persistent, as a running mean is: to update it a second time would change its value.
             left_out[BlockId]: bool[blocks],
         }
     }

@@ -37,10 +37,10 @@ workspace! {
             script: Step[steps],
         }
         state {
-            /// The most steps that a script may have: runs, recomputations and frees; also the most rows of a trace
-            /// that they may make.
+            /// The most steps (runs, recomputations and frees) that a script may have. It is also the most rows that
+            /// the trace written from it may have.
             steps: usize = steps,
-            /// An upper bound on the rows that the script makes.
+            /// An upper bound on the rows of the trace that is written from the steps so far.
             rows: u32 = 0,
             /// The bytes on the device, at the present step. It may fall below 0 (in two's complement), as an operator
             /// may free more bytes than it allocates.

@@ -31,8 +31,8 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
 
 /// The sets of operators of one level of the beam search: the kept sets in which the same number of operators have run.
 struct Level<'a> {
-    /// For each kept set: which operators have run, with a bit for each operator. The sets are stored one after the
-    /// other.
+    /// For each kept set: which operators have run, with a bit for each operator, in 64-bit words. The sets are stored
+    /// one after the other.
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
@@ -82,8 +82,8 @@ impl<'a> Candidates<'a> {
     }
 
     /// Keeps the best `width` candidates, and of equal sets of operators only one. The best are those with the least
-    /// max load so far (`key`), and of equal ones those with the least load. `seen` is a hash table of the sets that
-    /// are kept; an entry is 1 + the index of a candidate, or 0 if it is empty.
+    /// max load so far (`key`), and of equal ones those with the least load. `seen` is scratch, used as a hash table of
+    /// the sets that are kept: an entry is 1 + the index of a candidate, or 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;

@@ -15,7 +15,7 @@ use crate::{Workspace, WorkspaceLen};
 
 /// The room in the heap of sets that wait to be extended: this many entries for each set that may be remembered. A set
 /// gets a new entry each time that a lower key, the max load on the way to it, is found. Only its entry with the least
-/// key counts.
+/// key counts. The search ends when the heap is full.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`], the exact search for an order, if it remembers at most `states` sets of
@@ -32,7 +32,8 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
 struct States<'a> {
     /// How many 64-bit words a set of operators takes, with one bit for each operator.
     width: u32,
-    /// The sets of operators that have run, one after the other, with a bit for each operator.
+    /// The sets of operators that have run, one after the other, in `width` words each: bit k is 1 if operator k has
+    /// run.
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,

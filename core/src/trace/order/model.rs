@@ -34,8 +34,8 @@ pub(crate) struct Model<'a> {
     /// For each operator: the tensors over which it may write its output, two at most, each as 1 + its number; 0 for
     /// none.
     givers: Table<'a, [u32; 2]>,
-    /// For each operator: the bytes saved if it writes its output over the first of the tensors that it may write over
-    /// (`givers`), and if it writes it over the second instead.
+    /// For each operator: the bytes saved by writing its output over the first of its tensors in `givers`, and the
+    /// bytes saved by writing it over the second instead.
     spared: Table<'a, [u64; 2]>,
     /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
     /// length of `touched`.
@@ -104,15 +104,17 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Adds the next tensor, of `bytes` bytes, to the model. `given` says whether it is alive from the start, and
-    /// `kept` whether it is alive to the end.
+    /// Adds a tensor of `bytes` bytes to the model. `tensor` is its number: tensors are added in the order of their
+    /// numbers, the first with 0. `given` says whether the tensor is alive from the start, and `kept` whether it is
+    /// alive to the end.
     pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
         self.bytes[tensor] = bytes;
         self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
         self.tensors = tensor + 1;
     }
 
-    /// Adds the next operator to the model. `workspace` is the bytes that it needs while it runs, beside its tensors.
+    /// Adds an operator to the model. `operator` is its number: operators are added in the order of their numbers, the
+    /// first with 0. Beside its tensors, the operator needs `workspace` bytes while it runs.
     pub(crate) fn operator(&mut self, operator: u32, workspace: u64) {
         self.workspace[operator] = workspace;
         self.operators = operator + 1;
@@ -135,8 +137,9 @@ impl<'a> Model<'a> {
         self.reuses(operator, giver, self.bytes[giver]);
     }
 
-    /// Notes that an operator may write its output over a part of `giver`, if it is the last operator to touch `giver`,
-    /// and that this saves `bytes` bytes. Of each operator, the two such tensors that save most are kept.
+    /// Notes that an operator may write its output over `giver` or a part of it, if it is the last operator to touch
+    /// `giver`; and that this saves `bytes` bytes, but no more than `giver` has. Of each operator, only the two tensors
+    /// are kept with which it saves most.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
         let bytes = bytes.min(self.bytes[giver]);
         let known = self.givers[operator].iter_mut().zip(&mut self.spared[operator]);
@@ -271,9 +274,9 @@ pub(super) struct Walk<'m, 's> {
     pub(super) load: u64,
     /// The most bytes alive at once so far. At the start the searches set it to the lower bound of all orders.
     pub(super) key: u64,
-    /// For each operator: how many of the operators that have to run before it have not run yet. It can run when this
-    /// is 0. A predecessor counts twice if the model's `next` lists the operator twice among those that wait for this
-    /// predecessor.
+    /// For each operator: how many of the operators that have to run before it have not run yet. The operator can run
+    /// when this number is 0. A predecessor counts twice if the model's `next` lists the operator twice among those
+    /// that wait for the predecessor.
     waits: Table<'s, u32>,
     /// For each tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,

@@ -1,7 +1,7 @@
 //! The state of the search at a node of its tree: which blocks are placed, where each of the others can still lie, and
 //! how to take decisions back. Sizes and offsets are counted in units of `Search::unit` bytes, a number that divides
 //! all sizes. Time is divided into *sections*, numbered from 0, one for each maximal set of blocks that are alive at
-//! one step.
+//! one step. A bit set consists of 64-bit words: i is a member if bit i mod 64 of word ⌊i/64⌋ is set.
 
 mod decide;
 mod propagate;
@@ -78,7 +78,7 @@ pub(super) type Outcome = Result<(), Conflict>;
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
-    /// The length, in words, of the bit set that each section of time has in `alive`, with a bit for each block.
+    /// How many 64-bit words the bit set of each section of time has in `alive`; each bit stands for a block.
     row: u32,
     /// The capacity, above which no block may end, in units of `Search::unit` bytes.
     pub capacity: u64,
@@ -143,7 +143,8 @@ pub(super) struct State<'a> {
     /// By section of time: the lowest end in memory that an unplaced block alive there could have when [`State::lift`]
     /// last looked at the section. Kept so that `lift` need not look at all blocks there again.
     settled: Table<'a, u64>,
-    /// Bit set: sections of time for which [`State::settle`] has found the lowest end of an unplaced block already.
+    /// Bit set: sections of time for which [`State::settle`] has already found the lowest end that an unplaced block
+    /// alive there can have. Used only while `settle` runs.
     reached: Table<'a, u64>,
 
     /// The changes of blocks that can be taken back, in the order in which they were made: for each, the block's least
@@ -168,7 +169,8 @@ pub(super) struct State<'a> {
     /// How many times a least offset was raised since [`State::propagate`] began, or since [`State::settle`] last
     /// ended. When there are more raises than blocks, `settle` is called, which does many at once.
     raises: u32,
-    /// How many blocks and sections were looked at since the search began.
+    /// How many blocks and sections of time were looked at since the search began: a measure of the work, which is
+    /// limited.
     pub looked: u64,
     heap: Heap<'a, u32>,
     /// By unplaced block: the lowest offset at which the block can lie, as [`State::settle`] works it out; `u64::MAX`

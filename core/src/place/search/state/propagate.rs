@@ -160,10 +160,10 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least possible offsets of unplaced blocks that are alive in section `s` of time, where the offset is
-    /// shown to be too low:
-    /// - if the block lay there, the other unplaced blocks of the section would not fit in the room above;
-    /// - or the block has to lie on top of an unplaced one, and all unplaced ones of the section end higher.
+    /// Raises the least offsets of unplaced blocks that are alive in section `s` of time, where a block cannot lie at
+    /// its least offset for one of these reasons:
+    /// - If the block lay there, the other unplaced blocks of the section would not fit in the room above.
+    /// - The block has to lie on another unplaced one, and all other unplaced ones of the section end above the offset.
     ///
     /// In small instances, also raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement
     /// within the capacity.

@@ -86,9 +86,9 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: the bytes, in two's complement, of those blocks on the device before it runs that the
-            /// search does not decide about. They are allocated and freed as in the recording, and never evicted or
-            /// recomputed.
+            /// For each operator: before it runs, how many bytes on the device belong to blocks that the search does
+            /// not decide about. These blocks are allocated and freed as in the recording, and never evicted or
+            /// recomputed. The bytes are a sum with wrapping (two's complement).
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
@@ -359,8 +359,8 @@ impl Recomputer<'_> {
     }
 
     /// The input that operator `g` may write its output over, as a set of one value. The set is empty (0) if there is
-    /// none, or if `g` is not the next operator to run for the first time. The input is lost by this, so only one that
-    /// is not useful any more, or that can be recomputed, is returned.
+    /// none, or if `g` is not the next operator to run for the first time. The input is lost by this. So it has to be a
+    /// value that may be evicted, or that nobody can need any more.
     fn overwritten(&self, problem: &Problem<'_>, State { at, .. }: State, g: u32) -> u64 {
         let in_place = self.values.in_place(g).filter(|_| g == at && self.walk.in_place);
         let input = in_place.and_then(|(input, _)| problem.value.get(input)).map_or(0, ValueId::alone);

@@ -58,7 +58,7 @@ const PREFERENCES: [Preference; 9] = {
 };
 
 /// Room for the old eviction weights of the blocks that one move of the annealing changes, so that the move can be
-/// undone. A move changes three at most.
+/// undone. A move changes three at most, so one place is to spare.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
@@ -71,21 +71,21 @@ const HEAT: f64 = 0.0005;
 ///   the plan adds has fallen by less than 1/[`PROGRESS`].
 /// - At this pace the best plan would not come within the limit.
 const PATIENCE: u64 = 6;
-/// A long trace has more checks of progress than [`PATIENCE`]: one for each `PATIENCE_ROWS` rows. So the annealing can
-/// end sooner there. A move makes little difference there, because it changes the weights of only a few blocks.
+/// In a long trace the work of the annealing is divided into more parts than [`PATIENCE`]: one for each `PATIENCE_ROWS`
+/// rows. A move changes the weights of only a few blocks, which makes little difference in a long trace. With more
+/// checks of progress the annealing can end sooner.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends if the time that the best plan adds falls by less than 1/`PROGRESS` of itself from one check of
 /// progress to the next (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
-/// One move of the annealing in this many, on average, changes which reads by recomputations count as further uses of
-/// the values read; the other moves change the eviction weights of blocks.
+/// One move of the annealing in this many, on average, changes the virtual uses; the other moves change the eviction
+/// weights of blocks.
 const REMEMBERS: u64 = 16;
 /// A move of the annealing sets the eviction weight of a block to e^x, where x is random between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
-/// The most passes over all operators that plan recomputation with the same parameters and limit. Each learns from the
-/// one before.
+/// The most planning walks in a row with the same parameters and limit. Each learns from the one before.
 const ROUNDS: u32 = 6;
 
 /// How precisely the least limit that recomputation can keep is found. The limit is bisected until the interval in
@@ -179,8 +179,9 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
-    /// From now on evicts only the blocks that are cheapest to recompute, per byte: as many as have `part` / `whole` of
-    /// the bytes of all blocks that may be evicted.
+    /// From now on evicts only the blocks that are cheapest to recompute, per byte; the dearer ones are spared. The
+    /// cheapest have about `part` / `whole` of the bytes of all blocks whose values can be recomputed and that are not
+    /// too small. If `part` equals `whole`, no block is spared.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
             let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);
@@ -243,8 +244,8 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// Resets what steers the next planning walk: sets the eviction weight of each block to 1, and forgets which reads
-    /// in earlier walks served to recompute other values.
+    /// Resets what steers the next planning walk: sets the eviction weight of each block to 1, and drops all virtual
+    /// uses.
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
@@ -252,8 +253,8 @@ impl<'a> Recomputer<'a> {
 
     /// Prepares the next planning walk with what the walk just done showed. `found` is the cost of that walk, none if
     /// it did not come to its end. If its load was above the limit, the blocks that it should not have evicted get
-    /// higher weights, so that they are evicted later. Otherwise the next walk counts the reads that served to
-    /// recompute other values as further uses of the values read.
+    /// higher weights, so that they are evicted later. Otherwise its reads that served to recompute other values become
+    /// the virtual uses of the next walk.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -281,11 +282,10 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Improves the best order of runs, recomputations and frees by simulated annealing. A move changes what steers the
-    /// next planning walk: the eviction weights of a few blocks, or which reads by recomputations count as uses of the
-    /// values read. The move is kept if the new order exceeds the limit by fewer bytes than the one before. It is also
-    /// kept if the excess is the same and the order takes no longer, or by chance if it takes a little longer. `least`
-    /// is the cost of the best order so far, and `work` about how many accesses and recompute costs may be looked at.
-    /// Returns the cost of the best order.
+    /// next planning walk: the eviction weights of a few blocks, or the virtual uses. The move is kept if the new order
+    /// exceeds the limit by fewer bytes than the one before. It is also kept if the excess is the same and the order
+    /// takes no longer, or by chance if it takes a little longer. `least` is the cost of the best order so far, and
+    /// `work` about how many accesses and recompute costs may be looked at. Returns the cost of the best order.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

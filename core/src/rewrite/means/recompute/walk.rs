@@ -40,8 +40,8 @@ use crate::workspace::workspace;
 /// The parameters of the score by which values are evicted; the value with the lowest score is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
-    /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`, from 0 to 4. The distance is the time
-    /// in ns until the next use of the value.
+    /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`: 0 to 4, for b from 0 to 2. The
+    /// distance is the time in ns until the next use of the value.
     pub(in crate::rewrite) distance: u32,
     /// The factor, at most 1, by which an operator's time counts in the cost of recomputing a value if the operator is
     /// *owed*: it has to be recomputed anyway, for another of its outputs that is missing and read later.
@@ -57,7 +57,7 @@ const RAISE: f64 = 4.0;
 const CLOSURE: u32 = 256;
 
 record! {
-    /// A read of a value in order to recompute another. The next planning walk counts it as a use of the value read.
+    /// A read of a value that served to recompute another. It can become a virtual use in the next planning walk.
     struct Noted {
         /// The value that was read.
         version: VersionId,
@@ -87,8 +87,9 @@ workspace! {
             headroom: u64[rows + 2],
             /// For each value that a block holds: where its entries in `virtual_use` begin.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The reads in `remembered`, sorted by the value read, and for one value by the operator. An entry is the
-            /// operator for which the value was read to recompute another.
+            /// The virtual uses: the reads in `remembered`, sorted by the value read, and for one value by the
+            /// operator. Each entry is the number of an operator: the value was read to recompute another one for this
+            /// operator.
             virtual_use: u32[rows],
             /// For each block: how many accesses need it now. These are accesses of the operator that runs, and of the
             /// operators that are recomputed for it. While there are any, the block is not evicted.
@@ -112,12 +113,13 @@ workspace! {
             weight[BlockId]: f64[blocks],
         }
         lists {
-            /// The reads so far in this planning walk that served to recompute other values.
+            /// The reads so far in this planning walk that served to recompute other values. They can become the
+            /// virtual uses of the next walk.
             noted: Noted[rows],
-            /// The reads in an earlier planning walk that served to recompute other values. This walk counts them as
-            /// uses of the values read.
+            /// The virtual uses in this planning walk: the reads in an earlier walk that served to recompute other
+            /// values, in the order in which they were made.
             remembered: Noted[rows],
-            /// A copy of `remembered`, saved by `keep_memory`.
+            /// A copy of `remembered`, made by `keep_memory`, so that `restore_memory` can bring it back.
             kept: Noted[rows],
             /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
@@ -149,7 +151,8 @@ workspace! {
             source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
-            /// How many entries of `remembered` are for operators before the one that runs now.
+            /// How many of the first entries of `remembered` are for operators before the one that runs now: these
+            /// virtual uses are over.
             passed: u32 = 0,
             /// The number of the latest search for what a value is made from (to add up the cost of recomputing it), or
             /// what is made from it. The search marks the operators that it visits with this number in `counted`.
@@ -169,8 +172,8 @@ workspace! {
             /// The cost of the steps so far: the bytes by which they exceed the limit, and the time in ns that they
             /// add.
             cost: Cost = Cost::default(),
-            /// The planning walk is ended early once it exceeds the limit by more bytes, or adds more time, than this
-            /// cost says.
+            /// The planning walk is ended early once it exceeds the limit by more bytes than this cost says, or adds
+            /// more time.
             most: Cost = Cost::MOST,
             /// The work done: the accesses of operators to blocks and the recompute costs of values that were looked
             /// at, added up.
@@ -218,33 +221,33 @@ impl<'a> Walk<'a> {
         &mut self.headroom
     }
 
-    /// Forgets the reads that served to recompute other values: the next planning walk does not count them as uses of
-    /// the values read.
+    /// Drops all virtual uses: the next planning walk has none.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// Notes which values the planning walk just done read in order to recompute others. The next walk counts these
-    /// reads as further uses of the values read.
+    /// Replaces the virtual uses, for the next planning walk, by the reads of the walk just done that served to
+    /// recompute other values.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves which reads in an earlier planning walk count as uses of the values read.
-    /// [`restore_memory`](Self::restore_memory) brings them back.
+    /// Makes a copy of the virtual uses, which come from an earlier planning walk, so that
+    /// [`restore_memory`](Self::restore_memory) can bring them back. "Memory" means here what is remembered of that
+    /// walk, not bytes.
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Brings back the reads in an earlier planning walk that [`keep_memory`](Self::keep_memory) saved.
+    /// Brings back the virtual uses of which [`keep_memory`](Self::keep_memory) made a copy.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
-    /// Fills in `virtual_use` with the reads in `remembered`, sorted by the value read.
+    /// Fills in `virtual_use` and `first_virtual`: the reads in `remembered`, sorted by the value read.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in VersionId::each(0..versions + 1) {
@@ -413,9 +416,9 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a value on the stack of the operators to recompute. Of the blocks that this
-    /// operator accesses, pins those that the planner may free between any two operators: they stay until the operator
-    /// has run. Frees each of them that holds a later value than the one that the operator accesses. Returns none if no
+    /// Puts the operator that writes the value `version` on the stack of the operators to recompute. Pins its managed
+    /// blocks, those that the planner may free between any two operators, so that they stay until it has run. Frees
+    /// such a block if it holds a later value than the one that the operator accesses there. Returns none if no
     /// operator may be recomputed to write the value; if a block to be freed is pinned by another operator too; if the
     /// list of steps is full; or if the steps exceed the limit by more bytes, or add more time, than `most` allows.
     fn enter(&mut self, version: VersionId) -> Option<()> {
@@ -489,14 +492,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a value is read now in order to recompute another, so that the next planning walk can count the read
-    /// as a use.
+    /// Notes that a value is read now in order to recompute another. The read can become a virtual use in the next
+    /// planning walk.
     fn note(&mut self, version: VersionId) {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator for which a value is needed: it reads the value, or an earlier planning walk read the value to
-    /// recompute something for it. [`NONE`] if there is none.
+    /// The first operator, from `now` on, for which a value is needed: it reads the value, or a virtual use of the
+    /// value is for it. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -523,7 +526,7 @@ impl<'a> Walk<'a> {
 
     /// Frees a block if its value is not needed any more; else marks it as stale, so that its eviction score is
     /// computed anew. Does nothing while the block is pinned: an operator that runs or is to be recomputed now accesses
-    /// it. None if the block is freed but the list of steps is full, or the steps cost more than allowed.
+    /// it. None if the block is freed but the list of steps is full, or the steps cost more than allowed; else some.
     fn free_if_done(&mut self, block: BlockId) -> Option<()> {
         if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
             if !(self.is_wanted(version) || self.keeps_sources && self.is_last_source(version)) {

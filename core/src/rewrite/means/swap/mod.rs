@@ -121,8 +121,8 @@ workspace! {
             /// For each operator: the headroom below the limit, in bytes, that was saved with the schedule in
             /// `remembered`.
             remembered_headroom: u64[rows + 2],
-            /// For each operator: the index of its first row in the rewritten trace that was written last. The entry
-            /// after the last operator is the number of rows.
+            /// For each operator: the index of its first row in the rewritten trace, as [`Swapper::rows`] last wrote
+            /// it. The entry after the last operator is the number of rows.
             emitted: u32[rows + 2],
         }
         records {
@@ -165,10 +165,10 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load. Each
-    /// block is swapped that can be copied out before this operator and back in after it, within the iteration. No
-    /// other block is swapped; a block that is overwritten before it is read again is not either. Returns the max load
-    /// that is left, in bytes: Zhang et al.'s `load_min`.
+    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load. A
+    /// block is swapped there if it can be copied out before this operator and back in after it, within the iteration.
+    /// But it stays if it is overwritten before it is read again. No other block is swapped. Returns the max load that
+    /// is left, in bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -277,8 +277,9 @@ impl<'a> Swapper<'a> {
     /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
     /// idle times, improves the fastest of several schedules. These are the five of [`Swapper::search`], one by the
     /// fourth score ([`Weights`]), and one by a weighted sum of all four scores. To find the weights of the sum takes
-    /// about as long as the search itself. Returns how much longer the improved schedule takes than the original, in
-    /// ns; none if no schedule but that of the weighted sum is within the limit.
+    /// about as long as the search itself, so the sum is left out if one of the first six takes no longer than the
+    /// original. Returns how much longer the improved schedule takes than the original, in ns; none if none of the
+    /// first six is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.

@@ -74,8 +74,9 @@ workspace! {
             /// For each operator: the most bytes by which a placement of the blocks exceeded the limit while the
             /// operator ran, since the headroom was last raised.
             excess: u64[rows + 2],
-            /// For each block: how many gaps in use need memory on the host for it. These are all gaps in use but those
-            /// that begin after an access and end with a write ([`GapKind::Dead`]).
+            /// For each block: how many gaps in use need memory on the host for it. These are all its gaps in use but
+            /// those that begin after an access and end with a write ([`GapKind::Dead`]): there the old value is not
+            /// needed any more.
             on_host[BlockId]: u32[blocks],
         }
         records {
@@ -83,9 +84,9 @@ workspace! {
             out_ns[BlockId]: f64[blocks],
             /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
-            /// For each value that a block holds: whether the host has to have it at the end of the iteration. It has
-            /// to if the block is persistent and on the host when an iteration begins, and this is the last value
-            /// written to it.
+            /// For each value that a block holds: whether the host has to have the value at the end of the iteration.
+            /// This is so for the last value written to a persistent block that is on the host when an iteration
+            /// begins.
             owed[VersionId]: bool[rows + blocks],
             /// For each value that a block holds: when its copy to the host is done, in ns; 0 before the link gets the
             /// copy.
@@ -123,7 +124,8 @@ workspace! {
             /// first.
             waiting_out[VersionId]: Heap(rows + blocks),
             /// The idle times whose blocks wait to be copied back to the device, the one whose block is read by the
-            /// earliest operator first.
+            /// earliest operator first. Idle times are numbered in the order of their ends, so this is the one with the
+            /// least number.
             waiting_in[GapId]: Queue(rows + blocks),
         }
         state {
@@ -219,9 +221,9 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
-    /// The idle times of blocks that contain `operator` and whose blocks are on the device while it runs. Only the `n`
-    /// idle times with the numbers from `first` on are looked at. `n` is at most 64, and all `n` must end after the
-    /// operator.
+    /// The idle times of blocks that contain `operator` and whose blocks are on the device while it runs. Of all idle
+    /// times, only the `n` with the numbers from `first` on are looked at. `n` is at most 64, and all `n` must end
+    /// after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -468,8 +470,8 @@ impl<'a> Schedule<'a> {
 
     /// Adds an idle time to a list of a boundary between operators. List 0 has the idle times whose block is freed at
     /// the boundary, list 1 those whose block is allocated again there. Each list is sorted by the numbers of the idle
-    /// times. So the rows that are written depend on their boundaries alone, and not on the order in which the
-    /// boundaries were set.
+    /// times. So the rows that are written depend on where blocks are freed and allocated again, and not on the order
+    /// in which this was decided.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
         let list = list & 1;

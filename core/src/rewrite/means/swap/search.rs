@@ -49,9 +49,9 @@ const LOG: usize = 512;
 /// [`LOG`], the most changes that one move of the search may make, as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// How many idle times of blocks are compared when one is chosen to free memory. If no block can be off the device in
-/// any of them, further ones are looked at until one can. Comparisons count as work of the search, so with more of them
-/// the search would make fewer moves.
+/// To free memory, this many idle times of blocks are compared, and one of them is chosen. If no block can be off the
+/// device in any of them, further idle times are looked at one by one, until a block can. Comparisons count as work of
+/// the search, so with a higher number the search would make fewer moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
@@ -114,9 +114,10 @@ impl Search<'_> {
     }
 
     /// Sets the boundaries between operators at which the block of an idle time is freed and allocated again, and logs
-    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. If the idle time is the one before a
-    /// persistent block's first access (head), and the block is then no longer on the host when the iteration begins,
-    /// takes the one after the block's last access (tail) out of use.
+    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. If the idle time lies before a
+    /// persistent block's first access (head), and the block is then not on the host when the iteration begins, takes
+    /// the idle time after the block's last access (tail) out of use. The reason: a block that is on the host when an
+    /// iteration ends has to be there when the next begins.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -143,14 +144,16 @@ impl Search<'_> {
     }
 
     /// Takes an idle time of a block out of use, so that the block is not freed in it. If it is the one before a
-    /// persistent block's first access (head), also takes the one after the block's last access (tail) out of use.
+    /// persistent block's first access (head), also takes the one after the block's last access (tail) out of use,
+    /// which may not be used without the head.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: GapId, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
     /// If `g` is the idle time before a persistent block's first access (a head), takes the one after the block's last
-    /// access (its tail) out of use.
+    /// access (its tail) out of use. To be called before a change of the head after which the block is not on the host
+    /// when the iteration begins: the tail may not be used then.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -159,8 +162,9 @@ impl Search<'_> {
         }
     }
 
-    /// Makes a random move: uses one more idle time of a block, takes one out of use, or changes where the block is
-    /// freed or allocated again in one. False if the move was to use one more, and none that may be used was found.
+    /// Makes a random move, one of three: it uses one more idle time of a block; takes an idle time out of use; or
+    /// changes where the block is freed or allocated again in an idle time in use. False if it was to use one more idle
+    /// time, and found none that may be used.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -274,8 +278,8 @@ impl Search<'_> {
     /// - a block is swapped out in one more idle time.
     ///
     /// The block is also off the device for the operators after `operator`, up to `to`, as long as their load is above
-    /// `limit` bytes. The idle time `not`, which the caller has just changed, is left as it is. False if none is found,
-    /// or if this move of the local search has made as many changes as it may ([`LOG`]).
+    /// `limit` bytes. The idle time `not`, which the caller has just changed, is left as it is. False if no idle time
+    /// is found for this, or if this move of the local search has made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,

@@ -9,7 +9,7 @@
 //!
 //! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
-//! - its next use was a read in an earlier planning walk, made to recompute another value, and is over;
+//! - its next use was a virtual use (a read in an earlier planning walk, made to recompute another value), and is over;
 //! - a value of its closure was recomputed. Such blocks are found by a search that begins at the recomputed value: it
 //!   goes to the values made from it, and on from those of them that are missing. It ends after [`REACH`] values;
 //! - another output of its operator is missing now, so that the operator has to be recomputed anyway.

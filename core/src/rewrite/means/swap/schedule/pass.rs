@@ -8,8 +8,8 @@ use crate::timing::links::Links;
 
 impl Schedule<'_> {
     /// Simulates the schedule from operator to operator, and calls `emit` with each action in order. Returns how many
-    /// ns longer the schedule takes than the original. Ends early, and returns infinity, as soon as this is known to be
-    /// more than `cutoff` ns.
+    /// ns longer the schedule takes than the original. Returns infinity early, as soon as the schedule is known to take
+    /// more than `cutoff` ns longer.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
