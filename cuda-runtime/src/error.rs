@@ -125,7 +125,7 @@ pub enum StorageOperation {
     OpenDirect,
     /// The operation opens a file.
     Open,
-    /// The operation makes the file that blocks are swapped to as long as the plan needs.
+    /// The operation lengthens the file to which blocks are swapped, to the length that the plan needs.
     Extend,
     /// The operation reads a file.
     Read,

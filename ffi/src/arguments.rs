@@ -315,11 +315,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds; it must not
-    /// be NULL. The struct's first field is its size in the caller's version; only so many bytes are written.
+    /// be NULL. The struct's first field is its size in bytes in the caller's version; only so many bytes are written.
     ///
     /// # Safety
-    /// If `pointer` is not NULL, as many bytes as the first field says can be read, and written as long as `'a` by
-    /// nobody else.
+    /// If `pointer` is not NULL, as many bytes as the first field says lie there. They can be read and written for as
+    /// long as `'a`, and nobody else writes them in that time.
     pub(crate) unsafe fn report<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));

@@ -81,7 +81,7 @@ pub struct Replay<'a> {
     alignment: u64,
     request_count: u32,
     free_count: u32,
-    /// The number of the request that the plan expects next.
+    /// The index in `requests` of the request that the plan expects next; `request_count` if all have come.
     next: u32,
     /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,

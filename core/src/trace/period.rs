@@ -195,8 +195,9 @@ impl<'a> Detector<'a> {
         })
     }
 
-    /// Takes the next event of the stream, on a block of `bytes` bytes. Returns the event's position in the stream, to
-    /// be given as `last` with the next event of the same block; `last` is 0 with a block's first event. O(1).
+    /// Takes the next event of the stream, on a block of `bytes` bytes. `last` is what this function returned for the
+    /// event before it on the same block, 0 for a block's first event. Returns the event's position in the stream:
+    /// positions count from 1, and begin at 1 again after the highest. O(1).
     pub fn push(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let load = match event {
             Event::Malloc => self.load(0).wrapping_add(bytes),

@@ -46,7 +46,7 @@ impl<'a> Fast<'a> {
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
     }
 
-    /// Whether block `i` may lie in a bank of memory of least cost.
+    /// Whether block `i` may lie in at least one of the cheapest banks: those in which a byte costs least.
     fn may(&self, i: u32) -> bool {
         self.price(i, true).is_some()
     }

@@ -118,8 +118,8 @@ const UNLEVELLED: u64 = 4;
 /// Where there is a plan already, a run begins near the best plan so far if its number is a multiple of this one. The
 /// first run, number 0, does not; and no run does if the bytes alive are the same in each section of time.
 const GUIDED: u64 = 2;
-/// No run begins near the best plan so far until the search has spent this number of nodes: a short search finds more
-/// where its plans differ more.
+/// No run begins near the best plan so far until the search has spent this number of nodes. Runs near one plan give
+/// plans that are alike, and a short search finds better plans if they differ.
 const UNGUIDED: u64 = 150_000;
 
 /// Length of the workspace of [`place`] for `n` blocks.

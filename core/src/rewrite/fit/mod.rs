@@ -416,7 +416,8 @@ const ALONE: u64 = 4;
 /// [`STRETCH`] times the work of the first. It is simulated annealing, which needs many changes of the plan, however
 /// short the trace.
 const SHORT: usize = 5_000;
-/// The second search of a trace of fewer than [`SHORT`] rows may do at most this many times the work of the first.
+/// With a trace of fewer than [`SHORT`] rows, the second search for recomputation without swaps may do at most this many
+/// times the work of the first.
 const STRETCH: usize = 20;
 
 /// How many accesses and values the second search for recomputation without swaps may look at.

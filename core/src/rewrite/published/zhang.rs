@@ -311,8 +311,9 @@ fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     [begin, gap.end]
 }
 
-/// Whether a block may be off the device during this gap: `scope` allows it, the gap is not in use already, and the
-/// host has room for a copy. A block that is away at the end of the iteration must be away at its start too.
+/// Whether the block of gap `g`, whose number is `gap`, may be off the device during this gap. All of this has to hold:
+/// `scope` allows it; the gap is not in use already; the host has room for a copy; and if the block would be away at the
+/// end of the iteration, it is away at its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
