@@ -42,7 +42,7 @@ use super::interval::Sweep;
 use super::multistart::Series;
 use super::{
     Fit, Options, Solver, Summary, Watch, beam, copy, finish, improve, large_first, multistart, outward, place_watched,
-    portfolio, prepare, search, tiling,
+    portfolio, prepare, search, tell, tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -420,9 +420,7 @@ struct Told<'a> {
 impl Told<'_> {
     fn tell(&mut self, now: &Summary) -> ControlFlow<()> {
         let told = Summary { nodes: self.nodes + now.nodes, ..self.better(now) };
-        let flow = (self.watch)(&told);
-        self.stopped |= flow.is_break();
-        flow
+        tell(self.watch, &told, &mut self.stopped)
     }
 
     fn keep(&mut self, found: Summary) {

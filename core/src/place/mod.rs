@@ -429,14 +429,17 @@ fn improve_one(
     prepare(blocks, options, needed, &mut scratch, offsets)?;
     let once = Options { work: 0, ..*options };
     let mut stopped = false;
-    let built =
-        multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, &mut |now| {
-            let flow = watch(now);
-            stopped |= flow.is_break();
-            flow
-        })?;
+    let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
+    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, &mut tell)?;
     let improved = if stopped { built } else { improve(blocks, options, built, scratch, offsets, watch)? };
     finish(improved, options)
+}
+
+/// Calls `watch` with the best so far, and sets `stopped` if it returns a break.
+fn tell(watch: Watch<'_>, now: &Summary, stopped: &mut bool) -> ControlFlow<()> {
+    let flow = watch(now);
+    *stopped |= flow.is_break();
+    flow
 }
 
 /// What every method of placement does last: returns `summary`, or [`Error::OverCapacity`] if its peak is above the

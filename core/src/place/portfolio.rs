@@ -11,7 +11,7 @@
 //! blocks alive together, take O(|E| log n).
 
 use super::interval::Sweep;
-use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
+use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, tell, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// Some heuristics take as long for this number of pairs of blocks that are alive together as `multistart` takes to
@@ -77,11 +77,8 @@ pub fn place(
             left = rest;
         }
         let mut stopped = false;
-        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, &mut |now| {
-            let flow = watch(now);
-            stopped |= flow.is_break();
-            flow
-        })?;
+        let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
+        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, &mut tell)?;
         if summary.peak < best.peak {
             best = summary;
             copy(trial, offsets);
