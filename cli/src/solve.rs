@@ -144,13 +144,14 @@ impl Race<'_> {
     /// What a lane runs: a solver, and its options. Each lane has another seed.
     fn lane(&self, lane: usize) -> (Solver, Options) {
         let options = Options { seed: self.options.seed + lane as u64, ..self.options };
+        if self.solver != Solver::Auto || self.blocks.len() > FEW_BLOCKS {
+            return (self.solver, options);
+        }
         let long = Options { nodes: NODES_OF_SEARCH * options.nodes, ..options };
-        let unguided = Options { techniques: long.techniques.without(Technique::Guidance), ..long };
         match lane % 4 {
-            _ if self.solver != Solver::Auto || self.blocks.len() > FEW_BLOCKS => (self.solver, options),
             0 => (Solver::Auto, options),
             1 | 2 => (Solver::Search, long),
-            _ => (Solver::Search, unguided),
+            _ => (Solver::Search, Options { techniques: long.techniques.without(Technique::Guidance), ..long }),
         }
     }
 

@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// A call of the driver failed; later calls may work.
     Driver {
-        /// The name of the function that was called.
+        /// The name of the driver's function that was called; if the host is the device, what failed, in words.
         call: &'static str,
         /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
