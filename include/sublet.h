@@ -87,8 +87,9 @@
 #define SUBLET_BLOCK_PINNED 1
 
 /**
- * The flag of an operator whose kernel may write its first output over its first input: over the first block that it
- * reads in the trace, the first that it writes. Blocks that are allocated or freed between its accesses do not count.
+ * The flag of an operator whose kernel may write its first output over its first input. The first input is the first
+ * block that the operator reads in the trace, the first output the first block that it writes. Blocks that are
+ * allocated or freed between the operator's accesses are skipped.
  */
 #define SUBLET_OPERATOR_IN_PLACE 1
 
@@ -219,6 +220,16 @@ enum sublet_status
    * `needed` is the nearest that is possible.
    */
   SUBLET_STATUS_FIELD_OUT_OF_RANGE = 23,
+  /**
+   * Argument `index` is the operands of a launch: one begins at the address `got`, which is not aligned to `needed`
+   * bytes.
+   */
+  SUBLET_STATUS_MISALIGNED_OPERAND = 24,
+  /**
+   * Argument `index` is the operands of a launch: the one that begins at the address `got` shares memory with one
+   * that begins below it, and that may not be.
+   */
+  SUBLET_STATUS_OVERLAPPING_OPERANDS = 25,
   /**
    * There are `needed` blocks, but at most `got` can be planned.
    */
@@ -548,8 +559,10 @@ enum sublet_solver
   SUBLET_SOLVER_AUTO = 0,
   /**
    * Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
-   * the best plan. SUBLET_SOLVER_COLORING_FIRST_FIT (5) and those after it take longer, the more pairs of blocks are
-   * alive together: where there are many pairs, only some of them run, or none.
+   * the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
+   * SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. They
+   * share a budget as large as `work`, and the last of them do not run if it is used up; with very many pairs, none
+   * of them runs.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
@@ -557,8 +570,9 @@ enum sublet_solver
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
-   * Runs the skyline heuristic many times with different preferences, and takes the best plan. The skyline is, for
-   * each step, the address up to which memory is taken; the heuristic is a form of best fit.
+   * Makes many plans by the skyline heuristic, and takes the best. The skyline is, for each step, the address up to
+   * which memory is taken; the heuristic is a form of best fit. The plans differ in which of the blocks that fit is
+   * placed first, for example the largest or the longest-lived.
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
@@ -585,12 +599,12 @@ enum sublet_solver
    */
   SUBLET_SOLVER_SIZE_BEST_FIT = 8,
   /**
-   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each at the lowest offset
-   * where it fits.
+   * Places blocks from the largest to the smallest, of equal sizes the longest-lived first, each at the lowest
+   * offset where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_FIRST_FIT = 9,
   /**
-   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest
+   * Places blocks from the largest to the smallest, of equal sizes the longest-lived first, each in the smallest
    * range of free addresses in which it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_BEST_FIT = 10,
@@ -638,8 +652,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_OUTWARD = 19,
   /**
-   * Places blocks from the largest to the smallest, of equal ones the one that ends last first, each at the lowest
-   * offset where it fits.
+   * Places blocks from the largest to the smallest, each at the lowest offset where it fits. Of blocks of equal
+   * size, the one whose lifetime ends latest is placed first.
    */
   SUBLET_SOLVER_COLORING_BACKWARD = 20,
   /**
@@ -785,9 +799,9 @@ enum sublet_policy
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks that
-   * the swaps chosen so far leave on the device, integrated over the time between two uses of the block to swap
-   * (Zhang et al. 2019).
+   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks on the
+   * device, integrated over the time between two uses of the block to swap. Blocks that are away because of swaps
+   * chosen before do not count (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
@@ -797,8 +811,9 @@ enum sublet_policy
    */
   SUBLET_POLICY_BAYES = 5,
   /**
-   * Blocks that are not in use when the most bytes are alive (in training, the activations) are copied out after
-   * their last use before that, and back one operator ahead of their next reader (Jin et al. 2018).
+   * Swaps the blocks that no operator uses at the moment when the most bytes are alive: in training, the
+   * activations. Each is copied out after its last use before that moment, and is copied back one operator ahead of
+   * its next reader (Jin et al. 2018).
    */
   SUBLET_POLICY_LAYER = 6,
 };
@@ -837,8 +852,7 @@ enum sublet_means
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Blocks are swapped by Layrub's rule (Jin et al. 2018), that of SUBLET_POLICY_LAYER: to compare other means with
-   * it.
+   * Blocks are swapped by the rule of SUBLET_POLICY_LAYER (Jin et al. 2018), to compare other means with it.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
@@ -934,10 +948,10 @@ enum sublet_state
    * There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
    * one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
    * iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
-   * as many as the plan has. It is also dropped if more than 16 blocks are still alive that are freed by now in the
-   * plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the end of an iteration
-   * that differed from it, if there is no memory for the new plan or the iteration has nothing to plan.
-   * sublet_forget and sublet_adopt drop the plan too.
+   * of the number of requests in the plan. It is also dropped if more than 16 blocks are alive that should be freed
+   * by now according to the plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the
+   * end of an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing
+   * to plan. sublet_forget and sublet_adopt drop the plan too.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -1006,8 +1020,9 @@ typedef struct sublet_allocator sublet_allocator;
 typedef struct sublet_detector sublet_detector;
 
 /**
- * An allocator of the addresses from 0 to below a capacity, by best fit; free neighbours are merged. The memory at the
- * addresses is never accessed. Only one thread at a time may use a pool.
+ * An allocator of the addresses from 0 to below a capacity. It works by best fit: each block takes the start of the
+ * smallest range of free addresses in which it fits. A freed block is merged with the free ranges next to it. The
+ * memory at the addresses is never accessed. Only one thread at a time may use a pool.
  */
 typedef struct sublet_pool sublet_pool;
 
@@ -1146,7 +1161,8 @@ typedef struct sublet_layout {
 /**
  * One allocation: how large it is, when it is alive, and where it may go.
  *
- * The block is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
+ * The block is alive at every step t with start <= t < end: if one block ends at the step at which another starts, the
+ * two may share an address.
  */
 typedef struct sublet_block {
   /**
@@ -1167,11 +1183,11 @@ typedef struct sublet_block {
    */
   uint64_t alignment;
   /**
-   * With SUBLET_BLOCK_PINNED: the offset that the block must have, in bytes.
+   * The offset that the block must have, in bytes, if `flags` is SUBLET_BLOCK_PINNED; otherwise it is not used.
    */
   uint64_t pin;
   /**
-   * 0 or SUBLET_BLOCK_PINNED.
+   * SUBLET_BLOCK_PINNED if the block must lie at the offset `pin`; otherwise 0.
    */
   uint64_t flags;
 } sublet_block;
@@ -1227,8 +1243,8 @@ typedef struct sublet_bank_use {
    */
   uint64_t touched;
   /**
-   * The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
-   * reached only by a DMA engine, clear its bit for all blocks that anything else uses.
+   * The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If only a DMA engine
+   * can reach a bank, clear the bank's bit for every block that something else reads or writes.
    */
   uint64_t banks;
 } sublet_bank_use;
@@ -1321,7 +1337,9 @@ typedef struct sublet_certificate {
 } sublet_certificate;
 
 /**
- * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+ * How fast blocks are copied between a device and its host, and how many bytes the host can hold. A NULL pointer to
+ * this struct, or a struct that is all 0 but for `struct_size`, stands for PCIe 3 with 16 lanes, and a host without
+ * limit.
  */
 typedef struct sublet_device {
   /**
@@ -1329,7 +1347,7 @@ typedef struct sublet_device {
    */
   uint32_t struct_size;
   /**
-   * 0 or SUBLET_DEVICE_INTEGRATED.
+   * SUBLET_DEVICE_INTEGRATED if the device shares one memory with its host; otherwise 0.
    */
   uint32_t flags;
   /**
@@ -1432,8 +1450,8 @@ typedef struct sublet_trace {
   /**
    * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
    * ReLU. Of operators beyond the end of the array nothing is known. NULL, with `operator_count` 0: nothing is known
-   * of any. An operator that may be recomputed must be able to run without the persistent blocks that it updates, as
-   * SUBLET_OPERATOR_ONCE says.
+   * of any. An operator that may be recomputed must give the same output when it runs without the persistent blocks
+   * that it both reads and writes; any other operator needs the flag SUBLET_OPERATOR_ONCE.
    */
   const struct sublet_operator *operators;
   /**
@@ -1447,8 +1465,8 @@ typedef struct sublet_trace {
    */
   size_t block_count;
   /**
-   * The device that the iteration runs on; NULL is a device over PCIe 3.0, that of a sublet_device with no field
-   * set.
+   * The device that the iteration runs on. NULL stands for a sublet_device with no field set: a device over PCIe
+   * 3.0.
    */
   const struct sublet_device *device;
 } sublet_trace;
@@ -1546,16 +1564,17 @@ typedef struct sublet_graph {
    */
   size_t operand_count;
   /**
-   * The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
-   * one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream number is
-   * `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
-   * stream.
+   * Entry k is the number of the stream of operator k; only sublet_parallel_lifetimes reads it. Operators on the
+   * same stream run one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream
+   * number is `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is
+   * on a stream.
    */
   const uint32_t *streams;
 } sublet_graph;
 
 /**
- * A rewritten trace, which computes what a sublet_trace computes in less memory, and the offsets of its blocks.
+ * A rewritten trace, and the offsets of its blocks. It computes the same values as the original, which is a
+ * sublet_trace, and takes less memory.
  */
 typedef struct sublet_schedule {
   /**
@@ -1700,7 +1719,7 @@ typedef struct sublet_verified {
 } sublet_verified;
 
 /**
- * How long the arrays of a sublet_fit_output must be.
+ * How many entries the arrays of a sublet_fit_output must have room for.
  */
 typedef struct sublet_fit_lengths {
   /**
@@ -1729,11 +1748,11 @@ typedef struct sublet_fit_output {
    */
   uint32_t reserved;
   /**
-   * Receives the rows of the rewritten trace.
+   * Receives the rows of the rewritten trace, in the order of time.
    */
   struct sublet_row *rows;
   /**
-   * Receives when each row of the rewritten trace happens; may be NULL.
+   * Receives when each row of the rewritten trace happens: entry i is about row i. May be NULL.
    */
   struct sublet_timing *timings;
   /**
@@ -1741,17 +1760,19 @@ typedef struct sublet_fit_output {
    */
   size_t row_capacity;
   /**
-   * Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
+   * Receives the offset of each block in the arena, in bytes: one for each malloc row of the rewritten trace, in the
+   * order of these rows.
    */
   uint64_t *offsets;
   /**
-   * Receives each live range of a block on the device as a block: `start` is its first row in the rewritten trace,
-   * `end` the row at which it ends, which is not part of it. May be NULL.
+   * Receives the live ranges of blocks on the device, one for each malloc row of the rewritten trace, in the order
+   * of these rows. Each is a block of its own: `start` is its first row, `end` the row at which it ends, which is
+   * not part of it. May be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * Receives, for each live range of a block on the device, the number of its block, and how often that block was
-   * there before. May be NULL.
+   * Receives, for each entry of `blocks`, the number of the block in the trace, and how often that block was on the
+   * device before. May be NULL.
    */
   struct sublet_residency *names;
   /**
@@ -1775,12 +1796,12 @@ typedef struct sublet_fit_params {
    */
   uint32_t policy;
   /**
-   * Blocks of fewer bytes than this are not swapped; 0 is the size whose copy to the host takes twice the link's
-   * latency.
+   * Blocks of fewer bytes than this are not swapped. 0: blocks are not swapped if more than half of the time to copy
+   * them to the host is latency, the `out_latency` of the sublet_device.
    */
   uint64_t least_bytes;
   /**
-   * The seed of all random choices: the same seed gives the same result on every machine.
+   * The seed of all random choices: the same seed gives the same result on every machine. 0 stands for the seed 1.
    */
   uint64_t seed;
   /**
@@ -1980,7 +2001,7 @@ typedef struct sublet_network_params {
    */
   uint64_t work;
   /**
-   * The seed of all random choices; 0 is 1.
+   * The seed of all random choices; 0 stands for the seed 1.
    */
   uint64_t seed;
 } sublet_network_params;
@@ -2180,8 +2201,9 @@ typedef struct sublet_statistics {
    */
   uint64_t hits;
   /**
-   * How many requests of iterations came while there was a plan, and got no address from it: the plan had no place
-   * for the request, or the place was taken.
+   * How many requests got no address from the plan that there was: it had no place for the request, or the place was
+   * taken. Requests that are no part of an iteration do not count, such as those between sublet_interrupt and
+   * sublet_resume.
    */
   uint64_t misses;
   /**
@@ -2427,9 +2449,10 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
 
 /**
  * Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
- * of these rows. Writes each to `blocks`, as a block with this lifetime. `names`, which may be NULL, receives for each
- * the number of its block in the trace, and which of that block's residencies it is. A lifetime goes from the row of
- * the malloc up to the row of the free, which is not part of it; without a free, up to the end of the trace. O(rows).
+ * of these rows. `blocks` receives each residency as a block of its own. Its lifetime goes from the row of the malloc
+ * up to the row of the free, which is not part of it; without a free, up to the end of the trace. `names`, which may
+ * be NULL, receives for each residency the number of its block in the trace, and how many residencies that block had
+ * before. O(rows).
  *
  * `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
  * receives this number too, and may be NULL.
@@ -2584,7 +2607,8 @@ sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
                                      struct sublet_error *error);
 
 /**
- * Tells in `lengths` how many entries the arrays must have to which sublet_fit writes the rewritten form of `trace`.
+ * Tells in `lengths` how many entries the arrays of a sublet_fit_output must have room for, so that sublet_fit can
+ * write any rewritten form of `trace` to them.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
@@ -2623,8 +2647,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
  *
- * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within as many bytes as `needed` of
- * `error` says was.
+ * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
+ * in bytes, within which one was found.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit(const struct sublet_trace *trace,
@@ -2688,8 +2712,8 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
  * NULL.
  *
- * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within as many bytes as `needed` of `error` says
- * was.
+ * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found. The field `needed` of `error` is a larger limit, in
+ * bytes, within which one was found.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_plan(const struct sublet_network *network,
@@ -2818,13 +2842,14 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
 
 /**
  * Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
- * them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
- * tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
- * The next request is then taken to be the first of the plan. But if the caller marks iterations and none is under
- * way, the first request after the next sublet_iteration_begin is taken to be the first of the plan.
+ * them, and an offset in bytes for each. The plan is verified first, in a workspace of the size that
+ * sublet_verify_workspace tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed
+ * anew, at multiples of it. The next request is then taken to be the first of the plan. But if the caller marks
+ * iterations and none is under way, the first request after the next sublet_iteration_begin is taken to be the first
+ * of the plan.
  *
- * A plan of 0 blocks, such as an allocator without a plan exports, is no plan: with it, this call does what
- * sublet_forget does.
+ * If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. An allocator without a plan exports a
+ * text with 0 blocks.
  *
  * Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
  * half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.
@@ -2861,10 +2886,10 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
  * order of the lines, and an offset for each. The numbers in the column `id` are not used. `count` receives how many
  * blocks there are; with a capacity of 0 only `count` is written.
  *
- * SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
- * five numbers, `lower` and `upper` below 2^32 and the others below 2^64. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has
- * more than `capacity` blocks, and `capacity` is not 0. Whether the plan is valid is not checked here, but by
- * sublet_verify and sublet_adopt.
+ * SUBLET_STATUS_PLAN_TEXT: the first line is not `id,lower,upper,size,offset`, or a later line is not five numbers
+ * with commas between them. `lower` and `upper` must be below 2^32, and the other numbers below 2^64.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0. Whether the plan
+ * is valid is not checked here, but by sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2972,11 +2997,12 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      struct sublet_error *error);
 
 /**
- * Makes a recorder with room for more rows; `larger` receives the pointer to it. Moves to it what `recorder` has
- * recorded. To be called after SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new
- * recorder, and the memory of the old one is the caller's again.
+ * Makes a larger recorder after a call has failed with SUBLET_STATUS_RECORD_FULL, and copies to it what `recorder` has
+ * recorded. `larger` receives the pointer to the new recorder. It has room for `row_capacity` rows in all, those
+ * copied included, and lives in `workspace`. The call that failed may then be repeated with the new recorder. The old
+ * recorder's memory is the caller's again.
  *
- * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
+ * SUBLET_STATUS_RECORD_FULL: `row_capacity` is too small for the recorded rows and one more.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,

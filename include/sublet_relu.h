@@ -118,9 +118,10 @@ extern "C" {
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * Computes the activation of `x`, which goes to `y`, and the mask of `x`, on the processor. The mask has one bit for
- * each element, which is 1 where the gradient passes: bit i mod 32 of word i / 32 for element i; words are
- * little-endian. `params` tells which activation, and the format of the elements.
+ * Computes the activation of `x`, which goes to `y`, and the mask of `x`, on the processor. `params` tells which
+ * activation, and the format of the elements. The mask has one bit for each element: for element i, bit i mod 32 of
+ * word i / 32, where bit 0 is the lowest. The bit is 1 if the gradient of element i is passed on unchanged: if x > 0,
+ * or for ReLU also if x is a NaN.
  *
  * `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
  * words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
@@ -165,13 +166,14 @@ sublet_status sublet_relu_kernels_create(uint32_t gpu,
 void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 
 /**
- * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
- * words must be aligned to their size.
+ * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. The addresses of
+ * elements must be multiples of an element's size, and the mask's address a multiple of 4.
  *
- * `needed` and `got` are fields of `error`. SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address
- * is in `got`. SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
- * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
- * elements of another size.
+ * SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
+ * SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
+ * for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
+ * the `needed` that one launch can have.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
@@ -181,8 +183,14 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
                                          sublet_error *error);
 
 /**
- * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
- * words must be aligned to their size. Fails as sublet_relu_launch_forward does.
+ * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. The addresses of
+ * elements must be multiples of an element's size, and the mask's address a multiple of 4.
+ *
+ * SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
+ * SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
+ * for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
+ * the `needed` that one launch can have.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,

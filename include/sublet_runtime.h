@@ -151,7 +151,8 @@ typedef struct sublet_launch {
 } sublet_launch;
 
 /**
- * A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
+ * A function of the caller's that sublet_runtime_call queues on a stream. `data` is the pointer that the caller has
+ * passed to sublet_runtime_call.
  */
 typedef void (*sublet_host_function)(void *data);
 
@@ -239,10 +240,10 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
  * `was` is NULL, persistent blocks keep their numbers, and the values of those that the old plan did not have are
  * undefined.
  *
- * Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
- * SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
- * block is not persistent, or has another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in
- * use.
+ * All statuses of sublet_runtime_create are possible, and two more. SUBLET_STATUS_INTERRUPTED: an iteration is under
+ * way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT: by
+ * `was`, a block is to have the value of block `index` of the old plan, but that block is not persistent, or has
+ * another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
@@ -287,7 +288,8 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
  * Waits for the work that is running.
  *
  * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
- * SUBLET_STATUS_INTERRUPTED: an iteration is under way.
+ * SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+ * called after it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
@@ -298,7 +300,11 @@ sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
 
 /**
  * Copies the value of a persistent block, such as a weight, to the `size` bytes of `content`. To be called between
- * iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
+ * iterations. Waits for the work that is running.
+ *
+ * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
+ * SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+ * called after it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
@@ -330,15 +336,21 @@ sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Has the next iteration timed; sublet_runtime_measured then tells the times. This call waits for the work that is
- * running, so that the timed iteration runs alone.
+ * Measures the times of the next iteration, which sublet_runtime_measured then tells. To be called between iterations.
+ * Waits for the work that is running, so that the timed iteration runs alone.
+ *
+ * SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+ * called after it.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
- * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made; or a restart has
- * dropped it.
+ * Writes to `measured` the times of the iteration that began after the latest call of sublet_runtime_measure. Waits
+ * until that iteration is done.
+ *
+ * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made. Or there is nothing
+ * to tell: sublet_runtime_measure was not called since the runtime got its present plan, or sublet_runtime_restart has
+ * ended that iteration.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
@@ -350,8 +362,11 @@ sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
  * reserves addresses for `room` bytes, up to which the arena can grow. Of `params` only `on_host`, `gpu` and `memory`
  * are read; if it is NULL, the arena is on the first GPU.
  *
- * SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: for the
- * same reasons as in sublet_runtime_create.
+ * `needed` and `got` are the fields of `error`. SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or it is so old
+ * that it lacks a function that is needed, or there is no GPU of the number in `params`. SUBLET_STATUS_OUT_OF_MEMORY:
+ * the device has not `needed` bytes of memory, or of addresses. SUBLET_STATUS_DRIVER: a call of the CUDA driver
+ * failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, and no call will work
+ * again in this process.
  */
 SUBLET_MUST_USE
 sublet_status sublet_arena_create(uint64_t size,
@@ -369,8 +384,8 @@ void sublet_arena_destroy(struct sublet_arena *arena);
  * Grows an arena to at least `size` bytes, in place; its content stays.
  *
  * SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
- * cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for as many more bytes as the field `needed`
- * of `error` says. After these two the arena is unchanged.
+ * cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device has no memory for the bytes that the arena would gain; the
+ * field `needed` of `error` says how many these are. After either status the arena is unchanged.
  */
 SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
 

@@ -76,7 +76,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
+ * Allocates memory of a device for work in `stream`: what CUDAPluggableAllocator takes as `alloc_fn_name`.
  *
  * Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
  * requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
@@ -93,7 +93,7 @@ void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
 
 /**
- * Notes that work in this stream uses the memory at `pointer`, which was allocated for another stream: what
+ * Notes that work in `stream` uses the memory at `pointer`, which was allocated for another stream: what
  * CUDAPluggableAllocator takes by `set_record_stream_fn`. After the memory is freed, it is given out again only when
  * that work is done.
  */
@@ -137,7 +137,7 @@ void sublet_torch_memory_fraction(double fraction, int device);
  * Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
  * first call, iterations are found in the requests; after it, only marked ones are planned.
  *
- * A failure tells why the iteration that ends has no plan; the next ones are served all the same.
+ * A failure tells why the iteration that ends has no plan; requests of later iterations are answered all the same.
  */
 sublet_status sublet_torch_iteration(int device, sublet_error *error);
 

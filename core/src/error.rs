@@ -15,12 +15,13 @@ pub enum Error {
     BufferTooSmall {
         /// Which of the buffers that the caller lends has the wrong length.
         buffer: Buffer,
-        /// A number of elements with which the buffer is long enough.
+        /// A number of elements that suffices; where only one length is right, that length.
         needed: usize,
         /// The number of elements that the buffer has.
         got: usize,
     },
-    /// More blocks than this crate can number; of an allocator, more events, live blocks or ranges of addresses.
+    /// More blocks than this crate can number. For an allocator: more events, live blocks or ranges of addresses than
+    /// it can number.
     TooManyBlocks {
         /// How many blocks, events or ranges were given.
         needed: usize,
@@ -112,8 +113,8 @@ pub enum Error {
         /// The index of the input's block.
         input: u32,
     },
-    /// A tensor of a graph is written twice. Either two operators produce it although it is not persistent, as a weight
-    /// is, or one operator names it twice among its outputs.
+    /// A tensor of a graph is written twice. Either two operators write it, which is allowed only for a persistent
+    /// tensor, such as a weight. Or one operator names it twice among its outputs.
     TwoWriters {
         /// The index of the tensor that is written twice.
         tensor: u32,
@@ -241,7 +242,8 @@ pub enum RowFault {
     /// The trace has more rows than 32 bits can count.
     TooManyRows,
     /// A row that a recorded trace cannot have: a copy to or from the host; a second malloc of a block; an access by an
-    /// operator that is recomputed; or an access by an operator whose accesses do not all stand together.
+    /// operator that is recomputed; or an access by an operator that has accessed blocks before, if accesses outside
+    /// this operator stand in between.
     NotRecorded,
     /// In a rewritten trace, a read or write that is not the next access of the operator that runs. Or the first access
     /// of an operator that may not run there: the original trace lacks it, it has run before and is not marked as

@@ -35,10 +35,10 @@ impl Scratch {
     }
 }
 
-/// A verified plan, in memory of its own.
+/// A verified plan: the offset of each block, and how good the plan is. It owns its memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Where each block lies, in bytes from the start of the arena.
+    /// For each block, in the order in which the blocks were given: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
     /// The highest end of a block, in bytes.
     pub peak: u64,
@@ -62,7 +62,8 @@ impl Plan {
 /// the peak is depend on the method.
 ///
 /// # Errors
-/// As [`place::place`].
+/// An error if a block breaks a rule, pinned blocks share an address, or the peak is above the capacity: those of
+/// [`place::place`].
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -78,10 +79,11 @@ pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan,
 }
 
 /// Gives each block an offset by the method `solver`, proves that the plan is valid, and reports progress to `watch`
-/// meanwhile. If `watch` ends the work, the best plan found until then is returned.
+/// meanwhile. If `watch` ends the work, the result is the best plan found until then.
 ///
 /// # Errors
-/// As [`plan`].
+/// An error if a block breaks a rule, pinned blocks share an address, or the peak is above the capacity: those of
+/// [`plan`].
 pub fn plan_watched(
     blocks: &[Block],
     solver: Solver,
@@ -100,7 +102,8 @@ pub fn plan_watched(
 /// Proves that `offsets` is a valid plan for `blocks`; returns its peak and its max load, in bytes. O(n log n).
 ///
 /// # Errors
-/// As [`verify::verify`].
+/// [`Error::Invalid`] with the constraint that the plan breaks; [`Error::BufferTooSmall`] if there is not one offset
+/// for each block; an error of [`block::check`](crate::block::check) for blocks that cannot be planned.
 pub fn verify(blocks: &[Block], offsets: &[u64], constraints: &Constraints) -> Result<(u64, u64), Error> {
     proved(blocks, offsets, constraints, Scratch::of(verify::workspace(blocks.len())))
 }
@@ -120,7 +123,9 @@ fn proved(
 /// O(rows).
 ///
 /// # Errors
-/// As [`liveness::lifetimes`].
+/// [`Error::Row`] for the first row that cannot follow the rows before it, such as a free of a block that is not
+/// allocated, or whose block number is not below `block_count`; [`Error::TooManyBlocks`] if `block_count` is 2²⁸ or
+/// more.
 pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Residency>), Error> {
     let n = liveness::residencies(rows);
     let (mut blocks, mut residencies) = (vec![Block::default(); n], vec![Residency::default(); n]);
@@ -133,7 +138,9 @@ pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Re
 /// topological order.
 ///
 /// # Errors
-/// As [`graph::rows`].
+/// An error for a graph that cannot be run: [`Error::UnknownTensor`] if an operator uses a tensor that does not exist,
+/// [`Error::TwoWriters`] if a tensor is written twice, [`Error::Cycle`] if operators depend on each other in a cycle.
+/// The others are listed at [`graph::rows`].
 pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
     let mut scratch = Scratch::of(graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands()));
     let mut rows = vec![Row::default(); graph.most_rows()];
@@ -170,11 +177,13 @@ pub struct Fit {
 }
 
 /// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and verifies that the
-/// result computes the same as the original trace and that its plan is valid. Persistent blocks may have to be moved
-/// between two iterations: see [`fit::fit`].
+/// result computes the same as the original trace and that its plan is valid. A persistent block may end the iteration
+/// at another offset than it began at, or on the host. Whoever repeats the rows then has to move it back between two
+/// iterations.
 ///
 /// # Errors
-/// As [`fit::fit`].
+/// [`Error::OverLimit`] if no rewritten trace within the limit was found; an error for a trace, a device or an
+/// alignment that is not sound. All are listed at [`fit::fit`].
 ///
 /// ```
 /// use sublet_core::owned;
@@ -189,12 +198,12 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, proves the result, and
-/// reports progress to `watch` meanwhile. If `watch` ends the work, the best rewritten trace that was found until then
-/// is returned.
+/// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, proves that the result is
+/// valid, and reports progress to `watch` meanwhile. If `watch` ends the work, the best rewritten trace that was found
+/// until then is returned.
 ///
 /// # Errors
-/// As [`fit::fit_watched`].
+/// Those of [`fit()`]; [`Error::Stopped`] if `watch` ended the work before any trace within the limit was found.
 pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::Watch<'_>) -> Result<Fit, Error> {
     let lengths = Lengths::of(recorded.rows, recorded.blocks);
     let mut scratch = Scratch::of(fit::workspace(recorded.rows.len(), recorded.blocks, lengths));
@@ -223,7 +232,8 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
 /// Rewrites a trace for each of several limits, in bytes, on the device memory that it takes; `options.limit` is not
 /// used. A trace rewritten for one limit is within every higher limit too. So each limit gets the fastest of all
 /// rewritten traces that are within it, and a higher limit never gets a slower one than a lower limit. The results are
-/// in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of all rewritten traces.
+/// in the order of the limits. Cost: one rewriting for each limit, and for each limit a comparison of all rewritten
+/// traces.
 ///
 /// # Errors
 /// [`Error::OverLimit`] as the result for a limit within which no rewritten trace was found. Any other error of

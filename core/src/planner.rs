@@ -71,8 +71,8 @@ impl<const N: usize> Planner<N> {
     /// Places all blocks that were added, and proves that the plan is valid.
     ///
     /// # Errors
-    /// Those of [`place`](place::place) and [`verify`](verify::verify). Of these, [`Error::BufferTooSmall`] comes only
-    /// with the solvers that need more memory than the planner has.
+    /// An error if a block breaks a rule, pinned blocks share an address, or the peak is above the capacity: those of
+    /// [`place`](place::place). [`Error::BufferTooSmall`] if the solver needs more memory than the planner has.
     pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
         let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
         let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
@@ -85,7 +85,8 @@ impl<const N: usize> Planner<N> {
     /// so the caller may use it for other things afterwards.
     ///
     /// # Errors
-    /// As [`place`](place::place) and [`verify`](verify::verify).
+    /// An error if a block breaks a rule, pinned blocks share an address, or the peak is above the capacity: those of
+    /// [`place`](place::place). [`Error::BufferTooSmall`] if `scratch` is too short.
     ///
     /// ```
     /// use sublet_core::place::{self, Options, Solver};
@@ -121,8 +122,8 @@ impl<const N: usize> Default for Planner<N> {
 }
 
 /// Computes how much workspace per block is enough for any number of blocks: the most that any number from 1 to 64
-/// needs per block, rounded up. More than 64 blocks do not need more each: what rounding adds to a length is then
-/// shared by more blocks.
+/// needs per block, rounded up. A larger number does not need more per block: where a length is rounded up, what the
+/// rounding adds is shared by more blocks.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -81,8 +81,8 @@ pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
 
 /// Calls `visit` with the first `n` cells by ascending `key`, until it returns a break. Cells with equal keys come in
 /// any order. The cells are sorted in place, but only as far as they are visited: k of n cells take O(n + k log k) time
-/// on average. Quicksort (Hoare 1961) of one part after the other (Paredes and Navarro 2006), with insertion sort for
-/// parts of at most [`FEW`] cells.
+/// on average. The method is quicksort (Hoare 1961) that sorts the part with the least keys first and the others when
+/// they are visited (Paredes and Navarro 2006); parts of at most [`FEW`] cells are sorted by insertion.
 pub(crate) fn ascending<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,
@@ -147,7 +147,8 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
 /// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. The cells are split
-/// in Hoare's way, and not by [`partition`]: the order in which they are left decides which plans beam search finds.
+/// in Hoare's way, and not by [`partition`], because the two leave the cells in different orders, and beam search,
+/// which calls this, finds other plans for another order.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// The constraint that a plan breaks, and at which blocks. If the plan breaks several, this is the first one found:
-/// each block is checked alone first, then the pairs of blocks, in the order of steps. Constraints that are also in
+/// each block is checked alone first, then the pairs of blocks that are alive together. Constraints that are also in
 /// section 3.1 of Sekiyama et al. 2018 are listed with their numbers in that paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

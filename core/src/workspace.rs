@@ -273,8 +273,8 @@ impl<'a> Workspace<'a> {
     }
 
     /// Cuts a table off the front of the workspace: `n` records, each of K 64-bit words. The words keep old contents
-    /// instead of being set to 0, so that memory never used is not touched. The caller must write each record before it
-    /// reads the record.
+    /// instead of being set to 0, so that no time goes into memory that is never used. The caller must write each
+    /// record before it reads the record.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,

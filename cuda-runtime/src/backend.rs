@@ -4,8 +4,8 @@
 //! Streams and events work as CUDA's do. Work on one stream runs in the order in which it was given; work on different
 //! streams runs in any order unless an event orders it. [Recording](Backend::record) an event marks a point in a
 //! stream: the event happens when the stream has done all work that it was given before. A stream that
-//! [waits](Backend::wait) for the event goes on when it has happened. If an event is recorded several times, a stream
-//! waits for the last of these points that was marked before it was told to wait. Waiting for an event that was never
+//! [waits](Backend::wait) for the event goes on when it has happened. An event can be recorded several times: a stream
+//! that is told to wait for it waits for the latest point that is marked by then. Waiting for an event that was never
 //! recorded does nothing. No function waits for a device unless its documentation says so, and none panics.
 //!
 //! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
@@ -37,8 +37,8 @@ pub type Call = Box<dyn FnOnce() + Send>;
 
 /// A device that programs run on: a GPU, or the host in place of one.
 ///
-/// The types below are handles: what they stand for is freed when they are dropped. Memory must not be dropped while a
-/// stream works on it: [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
+/// The values of the associated types are handles: to drop a handle frees what it stands for. Memory must not be
+/// dropped while a stream works on it: [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
 pub trait Backend {
     /// A range of device memory in which blocks are placed.
     type Arena;
@@ -65,8 +65,8 @@ pub trait Backend {
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
-    /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays. Does nothing if it is as long
-    /// already.
+    /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays. Does nothing if the arena
+    /// already has `bytes` bytes or more.
     ///
     /// # Errors
     /// [`CannotGrow`](crate::Error::CannotGrow) if `bytes` exceeds the addresses that were reserved for the arena
@@ -121,7 +121,7 @@ pub trait Backend {
     /// The error that the device reports. If the device is lost, this returns an error and does not wait for ever.
     fn synchronize(&self, event: &Self::Event) -> Result<()>;
 
-    /// The time from event `from` to event `to`, in ns. Both events are timed, and have happened.
+    /// The time from event `from` to event `to`, in ns. Both events must be timed, and must have happened.
     ///
     /// # Errors
     /// [`NotTimed`](crate::Error::NotTimed) if one of the events is not timed. If one of them has not happened yet, the
@@ -157,8 +157,8 @@ pub trait Backend {
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 
-/// The address and the length of pinned memory, which the processor, the device and a file use one after the other.
-/// This value does not own the memory: somebody else frees it.
+/// The address and the length of pinned memory of the host. This value does not own the memory: the memory is freed
+/// when the [`Backend::Pinned`] that it belongs to is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedBytes {
     start: *mut u8,

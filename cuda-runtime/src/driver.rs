@@ -1,8 +1,8 @@
 //! Looks up functions of the CUDA driver by their names, at run time. A driver that is missing, or too old to have a
 //! function, is an error and does not end the program.
 //!
-//! The functions return plain numbers here, and no enumeration: a newer driver may have errors that this program does
-//! not know.
+//! The driver's functions return the numbers of errors here, and no enumeration: a newer driver may have errors that
+//! this program does not know.
 
 use std::ffi::c_uint;
 use std::sync::OnceLock;
@@ -34,8 +34,9 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
 /// What a function of the driver returns: 0, or the number of an error.
 pub(crate) type Code = c_uint;
 
-/// Turns what the driver's function `call` has returned into a `Result`. [`Error::Lost`] stands for errors after which
-/// no call works in this CUDA context any more.
+/// Turns the number `code`, which the driver's function `call` has returned, into a `Result`: `Ok` for 0;
+/// [`Error::Lost`] for an error after which no call works in this CUDA context any more; [`Error::Driver`] for every
+/// other error.
 pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -52,8 +53,9 @@ pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
-/// Makes a struct whose fields are functions of the driver, looked up by name. Each field is given with the name of its
-/// function in the driver's library, and the types of the function's arguments.
+/// Makes a struct whose fields are pointers to functions of the driver. Its function `load` looks them up by their
+/// names. Each field is given with the name of its function in the driver's library, and the types of the function's
+/// arguments.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*

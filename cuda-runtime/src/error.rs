@@ -31,14 +31,16 @@ pub enum Error {
     Driver {
         /// The name of the driver's function that was called; if the host is the device, what failed, in words.
         call: &'static str,
-        /// The error number that the function returned, one of the driver's `CUresult`.
+        /// The error number that the function returned, one of the driver's `CUresult`. If the host is the device, the
+        /// `CUresult` that stands for such a failure.
         code: u32,
     },
     /// The device is lost, or its context has an error that stays: no call will work again in this process.
     Lost {
         /// The name of the driver's function that returned the error; if the host is the device, what failed, in words.
         call: &'static str,
-        /// The error number that the function returned, one of the driver's `CUresult`.
+        /// The error number that the function returned, one of the driver's `CUresult`. If the host is the device, the
+        /// `CUresult` that stands for such a failure.
         code: u32,
     },
     /// The arena cannot grow to the size that was asked for without moving to another address.
@@ -54,8 +56,8 @@ pub enum Error {
     /// - no live block begins at the address that was given; or
     /// - a fraction of the device's memory was given as the limit on its use, and is not a number from 0 to 1.
     OutOfRange {
-        /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file; 0
-        /// if it has no such place, as for a fraction.
+        /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file. If
+        /// only an address was given, that address. 0 if there is no such place, as for a fraction.
         address: u64,
         /// The length of the range, in bytes; 0 where only an address or a fraction was given.
         bytes: u64,

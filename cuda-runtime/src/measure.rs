@@ -29,16 +29,17 @@ pub struct CopyTime {
     pub simulated_ns: f64,
 }
 
-/// A time in which the compute stream waited for copies before it ran an operator.
+/// How long the compute stream waited for copies before one launch, on the device and in the simulation. A launch is
+/// one run of an operator, or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// The index of a row in the rewritten trace: the first read or write of the launch.
+    /// The index in the rewritten trace of the row from which the launch comes: its first read or write of a block.
     pub row: u32,
-    /// The operator before which compute waited.
+    /// The operator of the launch before which compute waited.
     pub op: Op,
-    /// How long compute waited before the operator on the device, in ns.
+    /// How long compute waited before the launch on the device, in ns.
     pub ns: f64,
-    /// How long compute waits between the previous operator and this one in the simulation, in ns. This includes waits
+    /// How long compute waits between the previous launch and this one in the simulation, in ns. This includes waits
     /// where a block is freed: there the simulation waits until the block's copies have ended.
     pub simulated_ns: f64,
 }
@@ -58,13 +59,13 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How long compute waited in all on the device, in ns.
+    /// How long compute waited for copies on the device, in ns: the sum over all launches in `stalls`.
     #[must_use]
     pub fn stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.ns)
     }
 
-    /// How long compute waits in all in the simulation, in ns.
+    /// How long compute waits for copies in the simulation, in ns: the sum over all launches in `stalls`.
     #[must_use]
     pub fn simulated_stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)

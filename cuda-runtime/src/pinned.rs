@@ -50,9 +50,10 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
-    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. All block
-    /// numbers are below `numbers`; `sizes` has the bytes of each block. `kept` says whether a block must be on the
-    /// host when the iteration ends.
+    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. `rows` are the
+    /// rows of the schedule, and `timings` has the simulated times of each. All block numbers are below `numbers`;
+    /// `sizes` has the bytes of each block, by its number. `kept` says for a block's number whether the block's last
+    /// copy on the host is still needed when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,

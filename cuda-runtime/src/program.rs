@@ -246,9 +246,9 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// What decides which other steps a launch or a copy has to wait for: its stream, and the ranges of bytes that it reads
-/// and writes. The bytes of device and host have one numbering: first those of the arena, from 0 to its length `arena`;
-/// then those of the memory on the host for copies of blocks.
+/// Returns the footprint of a step, here what decides which other steps it has to wait for: its stream, and the ranges
+/// of bytes that it reads and writes. The bytes of device and host have one numbering: first those of the arena, from 0
+/// to its length `arena`; then those of the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -439,10 +439,11 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Decides which launch writes the bit mask of the block `masked`, as `r` asks, the row of this number. The last
-    /// step does, if it launches the operator of `r` and none of its operands overlaps with the mask. Otherwise the
-    /// mask gets a launch of its own after the operator's: by then an overlapping operand has been freed, and its bytes
-    /// may be overwritten. If the block is no longer on the device by then, nothing writes the mask.
+    /// Decides which launch writes the bit mask of the block `masked`. The row `r` of the trace writes the mask; `row`
+    /// is its index. If the last step launches the operator of `r`, and none of its operands overlaps with the mask,
+    /// that launch writes the mask. Otherwise the mask gets a launch of its own after the operator's: by then an
+    /// overlapping operand has been freed, and its bytes may be overwritten. If the block is no longer on the device by
+    /// then, nothing writes the mask.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {

@@ -34,7 +34,8 @@ impl<B: Backend> Launch<'_, B> {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// The blocks that the launch uses, and the bit masks of blocks, in the order of its accesses in the trace.
+    /// The blocks and the bit masks of blocks that the launch reads or writes, in the order in which the trace first
+    /// reads or writes them.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands
@@ -83,7 +84,7 @@ pub struct Runtime<B: Backend> {
     pub(crate) backend: B,
     /// How many iterations are complete since the start, the last restart, or the last change of the program.
     pub(crate) iteration: u64,
-    /// The number of the next launch or copy of the running iteration.
+    /// The number of the launch or copy that is to be given to a stream next; 0 between iterations.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
@@ -329,7 +330,8 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    /// Has the device note the time at this point of the iteration, if the iteration is one that is timed.
+    /// Has the device note the time at the point `mark` of the iteration, if the iteration is one that is to be timed.
+    /// Does nothing if `mark` is at a step that is not timed.
     fn time(&self, mark: Mark) -> Result<()> {
         let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == Some(self.iteration)) else {
             return Ok(());

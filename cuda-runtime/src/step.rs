@@ -25,7 +25,7 @@ pub enum Part {
     Mask,
 }
 
-/// A block that an operator uses, or the mask of a block, and where it lies.
+/// A block that a launch reads or writes, or the mask of a block, and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// The block's number in the recorded trace.
@@ -36,9 +36,9 @@ pub struct Operand {
     pub offset: u64,
     /// How long the operand is, in bytes.
     pub bytes: u64,
-    /// Whether the operator reads the operand's value.
+    /// Whether the launch reads the value that the operand has before the launch.
     pub read: bool,
-    /// Whether the operator writes the operand.
+    /// Whether the launch writes the operand.
     pub write: bool,
 }
 

@@ -77,8 +77,9 @@ impl Storage {
     /// Storage for swapped blocks: a file without a name in this folder.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the file cannot be made. Its operation is [`StorageOperation::OpenDirect`] if `caching` is
-    /// [`Caching::Past`] and the file system has no `O_DIRECT`. Some file systems that keep files in memory have none.
+    /// [`Error::Storage`] if the file cannot be made. The error's operation is [`StorageOperation::OpenDirect`] if
+    /// `caching` is [`Caching::Past`] and the file system does not support `O_DIRECT`; otherwise it is
+    /// [`StorageOperation::Open`]. Some file systems that keep files in memory do not support `O_DIRECT`.
     pub fn in_folder(folder: &Path, caching: Caching) -> Result<Self> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (operation, flags) = match caching {

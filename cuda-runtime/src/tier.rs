@@ -110,8 +110,8 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Waits until all reads and writes of the disk are done, since no stream waits for them all. Does nothing for
-    /// pinned memory.
+    /// Waits until all reads and writes of the disk are done: some may still be running after the streams have done
+    /// their work. Does nothing for pinned memory.
     pub(crate) fn settle(&self) {
         match self {
             Self::Pinned(_) => {}

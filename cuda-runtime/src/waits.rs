@@ -26,8 +26,8 @@ use std::ops::Range;
 /// How many streams there are: compute, copies out, and copies in.
 pub(crate) const LANES: usize = 3;
 
-/// The most iterations for which the waits between steps are computed one by one. All later iterations wait as the last
-/// of these does. The computation ends sooner if nothing changes any more.
+/// The most iterations for which the waits between steps are computed. All later iterations wait as the last of these
+/// does. Fewer iterations are computed if nothing changes any more from one to the next.
 const MOST: usize = 16;
 
 /// Here the footprint of a launch or a copy is what decides which other steps it has to wait for: its stream, the bytes
@@ -56,9 +56,9 @@ struct Users {
     readers: Clock,
 }
 
-/// Finds the steps on other streams that each step has to wait for. The result has one list for each iteration; the
-/// list has for each step the indices of the steps to wait for. An index above the step's own stands for a step of the
-/// iteration before. Iterations beyond the last list wait as that list says.
+/// Finds the steps on other streams that each step has to wait for. The result has one list for each of the first
+/// iterations. The list has for each step, by its index, the indices of the steps to wait for. An index above the
+/// step's own stands for a step of the iteration before. All later iterations wait as the last list says.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -129,7 +129,7 @@ fn join(clock: &mut Clock, other: &Clock) {
 /// step has to follow. The step has the number `number` in stream `lane`: steps are counted in each stream, from 1 over
 /// all iterations. `write` says whether the step writes the bytes. `memory` has the users of each range of bytes, by
 /// the address at which the range begins. `needed` has for each stream the number of the last step that this step has
-/// to follow, 0 for none. It is raised where these bytes need a later one.
+/// to follow, 0 for none. An entry is raised if these bytes require a later step.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,

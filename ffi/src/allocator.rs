@@ -105,10 +105,10 @@ pub enum sublet_state {
     /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
     /// one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
     /// iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
-    /// as many as the plan has. It is also dropped if more than 16 blocks are still alive that are freed by now in the
-    /// plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the end of an iteration
-    /// that differed from it, if there is no memory for the new plan or the iteration has nothing to plan.
-    /// sublet_forget and sublet_adopt drop the plan too.
+    /// of the number of requests in the plan. It is also dropped if more than 16 blocks are alive that should be freed
+    /// by now according to the plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the
+    /// end of an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing
+    /// to plan. sublet_forget and sublet_adopt drop the plan too.
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
@@ -130,8 +130,9 @@ pub struct sublet_statistics {
     /// How many requests got their address from a plan. A request that is smaller than the plan expects gets the place
     /// of the planned one: an iteration of a smaller batch keeps the plan and its arena.
     pub hits: u64,
-    /// How many requests of iterations came while there was a plan, and got no address from it: the plan had no place
-    /// for the request, or the place was taken.
+    /// How many requests got no address from the plan that there was: it had no place for the request, or the place was
+    /// taken. Requests that are no part of an iteration do not count, such as those between sublet_interrupt and
+    /// sublet_resume.
     pub misses: u64,
     /// How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
     pub plans: u64,
@@ -364,8 +365,9 @@ unsafe fn within(
     })
 }
 
-/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator: for a function that checks
-/// its other arguments by `arguments`. Notes the bookkeeping memory there: no argument that is written may lie in it.
+/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. It is for functions that
+/// check their other arguments by `arguments`: notes the allocator's bookkeeping memory in `arguments`, so that an
+/// argument which is written and lies in this memory is refused.
 ///
 /// # Safety
 /// As for `handle`.

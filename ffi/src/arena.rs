@@ -30,8 +30,11 @@ enum On {
 /// reserves addresses for `room` bytes, up to which the arena can grow. Of `params` only `on_host`, `gpu` and `memory`
 /// are read; if it is NULL, the arena is on the first GPU.
 ///
-/// SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: for the
-/// same reasons as in sublet_runtime_create.
+/// `needed` and `got` are the fields of `error`. SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or it is so old
+/// that it lacks a function that is needed, or there is no GPU of the number in `params`. SUBLET_STATUS_OUT_OF_MEMORY:
+/// the device has not `needed` bytes of memory, or of addresses. SUBLET_STATUS_DRIVER: a call of the CUDA driver
+/// failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, and no call will work
+/// again in this process.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_create(
@@ -79,8 +82,8 @@ pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
 /// Grows an arena to at least `size` bytes, in place; its content stays.
 ///
 /// SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
-/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for as many more bytes as the field `needed`
-/// of `error` says. After these two the arena is unchanged.
+/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device has no memory for the bytes that the arena would gain; the
+/// field `needed` of `error` says how many these are. After either status the arena is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_grow(

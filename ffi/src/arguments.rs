@@ -25,7 +25,7 @@ use crate::workspace::Room;
 /// The first field is a `u32`, the size.
 pub(crate) unsafe trait Params: Plain {}
 
-/// The checks of the arguments of one call: which argument is checked next, and the memory of those before it.
+/// The checks of the arguments of one call: which argument is checked next, and the memory of the arguments before it.
 pub(crate) struct Arguments<'a> {
     /// The position of the argument that is checked next.
     position: u32,
@@ -344,7 +344,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads the first field of the caller's struct that is the next argument: the struct's size in bytes. Fails if the
-    /// pointer is misaligned, or if the size is less than 4 bytes or more than [`MOST_PARAMS`].
+    /// pointer is misaligned, or if the size is less than 4 bytes or more than 4096 ([`MOST_PARAMS`]).
     ///
     /// # Safety
     /// `pointer` is not NULL, and if it is aligned, the first field can be read there.
@@ -361,8 +361,8 @@ impl<'a> Arguments<'a> {
         Ok(size)
     }
 
-    /// Checks the next two arguments, the pointer and the bytes of the workspace: memory that the caller lends. It must
-    /// have at least as many bytes as `needed`.
+    /// Checks the next two arguments, the pointer to a workspace and its size in bytes, and returns the workspace:
+    /// memory that the caller lends. Fails if it has fewer bytes than `needed`.
     ///
     /// # Safety
     /// If `pointer` is not NULL, `size` bytes can be written there as long as `'a`, by nobody else.

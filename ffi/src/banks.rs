@@ -32,8 +32,8 @@ pub struct sublet_bank_use {
     /// How many bytes are read from the block and written to it while it is alive. A byte counts each time that it is
     /// read or written.
     pub touched: u64,
-    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
-    /// reached only by a DMA engine, clear its bit for all blocks that anything else uses.
+    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If only a DMA engine
+    /// can reach a bank, clear the bank's bit for every block that something else reads or writes.
     pub banks: u64,
 }
 

@@ -12,7 +12,8 @@ pub const SUBLET_BLOCK_PINNED: u64 = 1;
 
 /// One allocation: how large it is, when it is alive, and where it may go.
 ///
-/// The block is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
+/// The block is alive at every step t with start <= t < end: if one block ends at the step at which another starts, the
+/// two may share an address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_block {
@@ -25,9 +26,9 @@ pub struct sublet_block {
     pub size: u64,
     /// The offset of the block must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// With SUBLET_BLOCK_PINNED: the offset that the block must have, in bytes.
+    /// The offset that the block must have, in bytes, if `flags` is SUBLET_BLOCK_PINNED; otherwise it is not used.
     pub pin: u64,
-    /// 0 or SUBLET_BLOCK_PINNED.
+    /// SUBLET_BLOCK_PINNED if the block must lie at the offset `pin`; otherwise 0.
     pub flags: u64,
 }
 

@@ -55,8 +55,8 @@ fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 
-/// Calls `body`. This version is for builds without the standard library, where a panic cannot be caught: a panic ends
-/// in the panic handler.
+/// Calls `body` and returns its result. This version is for builds without the standard library, where a panic cannot
+/// be caught: after a panic the program's panic handler runs, and this does not return.
 #[cfg(not(any(feature = "std", test)))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     body()

@@ -14,13 +14,15 @@ use crate::status::{sublet_status, sublet_status as S};
 /// sublet_fit swaps no blocks.
 pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
 
-/// The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+/// How fast blocks are copied between a device and its host, and how many bytes the host can hold. A NULL pointer to
+/// this struct, or a struct that is all 0 but for `struct_size`, stands for PCIe 3 with 16 lanes, and a host without
+/// limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_device {
     /// Set this to sizeof(sublet_device): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
-    /// 0 or SUBLET_DEVICE_INTEGRATED.
+    /// SUBLET_DEVICE_INTEGRATED if the device shares one memory with its host; otherwise 0.
     pub flags: u32,
     /// The bandwidth from the device to the host, in bytes per second; 0 is 12e9.
     pub out_bandwidth: f64,

@@ -152,7 +152,7 @@ impl From<Violation> for Failure {
     }
 }
 
-/// The length `n` as a number of 64 bits, which errors have in C; the largest such number if `n` does not fit.
+/// The length `n` as a 64-bit number, the type of lengths in C errors; `u64::MAX` if `n` does not fit.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
@@ -255,6 +255,15 @@ impl sublet_error {
                 write!(
                     f,
                     "the number in argument {index}, at byte {got}, is out of range; the nearest possible is {needed}"
+                )
+            }
+            _ if is(S::MisalignedOperand) => {
+                write!(f, "an operand in argument {index} begins at {got:#x}, which is not aligned to {needed} bytes")
+            }
+            _ if is(S::OverlappingOperands) => {
+                write!(
+                    f,
+                    "the operand in argument {index} that begins at {got:#x} shares memory with another, and must not"
                 )
             }
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),

@@ -39,16 +39,17 @@ pub enum sublet_policy {
     /// Chooses the swaps with the highest weighted duration of absence first: the bytes of all blocks that are alive,
     /// integrated over the time between two uses of the block to swap (Zhang et al. 2019).
     Wdoa = 3,
-    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks that
-    /// the swaps chosen so far leave on the device, integrated over the time between two uses of the block to swap
-    /// (Zhang et al. 2019).
+    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks on the
+    /// device, integrated over the time between two uses of the block to swap. Blocks that are away because of swaps
+    /// chosen before do not count (Zhang et al. 2019).
     Swdoa = 4,
     /// Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
     /// SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
     /// (Zhang et al. 2019).
     Bayes = 5,
-    /// Blocks that are not in use when the most bytes are alive (in training, the activations) are copied out after
-    /// their last use before that, and back one operator ahead of their next reader (Jin et al. 2018).
+    /// Swaps the blocks that no operator uses at the moment when the most bytes are alive: in training, the
+    /// activations. Each is copied out after its last use before that moment, and is copied back one operator ahead of
+    /// its next reader (Jin et al. 2018).
     Layer = 6,
 }
 
@@ -71,10 +72,10 @@ pub struct sublet_fit_params {
     pub struct_size: u32,
     /// A sublet_policy: what decides which blocks are swapped.
     pub policy: u32,
-    /// Blocks of fewer bytes than this are not swapped; 0 is the size whose copy to the host takes twice the link's
-    /// latency.
+    /// Blocks of fewer bytes than this are not swapped. 0: blocks are not swapped if more than half of the time to copy
+    /// them to the host is latency, the `out_latency` of the sublet_device.
     pub least_bytes: u64,
-    /// The seed of all random choices: the same seed gives the same result on every machine.
+    /// The seed of all random choices: the same seed gives the same result on every machine. 0 stands for the seed 1.
     pub seed: u64,
     /// A budget for each search for swaps: how many operators, and idle times of blocks, it may look at for each row of
     /// the trace. An idle time is the time between two uses of a block. 0 is 5,000: with it a search takes about a
@@ -109,14 +110,13 @@ pub enum sublet_means {
     /// Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
     /// operators must say which are ReLUs and which are gradients of ReLUs.
     Relu = 8,
-    /// Blocks are swapped by Layrub's rule (Jin et al. 2018), that of SUBLET_POLICY_LAYER: to compare other means with
-    /// it.
+    /// Blocks are swapped by the rule of SUBLET_POLICY_LAYER (Jin et al. 2018), to compare other means with it.
     Layer = 16,
     /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
     Order = 32,
 }
 
-/// How long the arrays of a sublet_fit_output must be.
+/// How many entries the arrays of a sublet_fit_output must have room for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_fit_lengths {
@@ -137,19 +137,21 @@ pub struct sublet_fit_output {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// Receives the rows of the rewritten trace.
+    /// Receives the rows of the rewritten trace, in the order of time.
     pub rows: *mut sublet_row,
-    /// Receives when each row of the rewritten trace happens; may be NULL.
+    /// Receives when each row of the rewritten trace happens: entry i is about row i. May be NULL.
     pub timings: *mut sublet_timing,
     /// How many rows there is room for in `rows`, and in `timings` unless it is NULL.
     pub row_capacity: usize,
-    /// Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
+    /// Receives the offset of each block in the arena, in bytes: one for each malloc row of the rewritten trace, in the
+    /// order of these rows.
     pub offsets: *mut u64,
-    /// Receives each live range of a block on the device as a block: `start` is its first row in the rewritten trace,
-    /// `end` the row at which it ends, which is not part of it. May be NULL.
+    /// Receives the live ranges of blocks on the device, one for each malloc row of the rewritten trace, in the order
+    /// of these rows. Each is a block of its own: `start` is its first row, `end` the row at which it ends, which is
+    /// not part of it. May be NULL.
     pub blocks: *mut sublet_block,
-    /// Receives, for each live range of a block on the device, the number of its block, and how often that block was
-    /// there before. May be NULL.
+    /// Receives, for each entry of `blocks`, the number of the block in the trace, and how often that block was on the
+    /// device before. May be NULL.
     pub names: *mut sublet_residency,
     /// How many live ranges of blocks on the device there is room for in `offsets`, and in each of `blocks` and `names`
     /// that is not NULL.
@@ -220,7 +222,8 @@ impl sublet_fit_params {
     }
 }
 
-/// Tells in `lengths` how many entries the arrays must have to which sublet_fit writes the rewritten form of `trace`.
+/// Tells in `lengths` how many entries the arrays of a sublet_fit_output must have room for, so that sublet_fit can
+/// write any rewritten form of `trace` to them.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_lengths_of(
@@ -348,8 +351,8 @@ impl<'a> Written<'a> {
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within as many bytes as `needed` of
-/// `error` says was.
+/// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
+/// in bytes, within which one was found.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit(

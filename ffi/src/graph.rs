@@ -77,10 +77,10 @@ pub struct sublet_graph {
     pub operands: *const u32,
     /// How many entries `operands` has: the operands of all operators together.
     pub operand_count: usize,
-    /// The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
-    /// one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream number is
-    /// `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
-    /// stream.
+    /// Entry k is the number of the stream of operator k; only sublet_parallel_lifetimes reads it. Operators on the
+    /// same stream run one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream
+    /// number is `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is
+    /// on a stream.
     pub streams: *const u32,
 }
 
@@ -142,8 +142,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows that `graph::rows` and `graph::read_results` can write for a graph with this many tensors,
-    /// operators and operands.
+    /// The most rows that the trace of a graph with this many tensors, operators and operands can have, together with
+    /// the reads that one more operator adds at the end of the iteration.
     const fn most_rows(self) -> usize {
         4 * self.tensors + 3 * self.nodes + self.operands
     }

@@ -38,7 +38,7 @@ pub(crate) struct Marked<T> {
 }
 
 /// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type and `value` there.
-/// Writes the pointer to that memory to `to`. Fails if there is no `place`.
+/// Writes the pointer to that memory to `to`. Fails if `place` is `None`: the workspace had too little left.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -47,8 +47,9 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// Makes a handle of `value` in the memory `place`, as [`put`] does. Also returns a reference to the value, which is
-/// now in that memory.
+/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type and `value` there.
+/// Writes the pointer to that memory to `to`, and returns a reference to the value there. Fails if `place` is `None`:
+/// the workspace had too little left.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -123,11 +124,13 @@ impl<'a> Arguments<'a> {
         Ok(unsafe { &mut (*self.held(handle)?).value })
     }
 
-    /// Checks a handle as [`handle`](Self::handle) does, and returns the value that it points to, which other threads
-    /// may use at the same time.
+    /// Checks the next argument of the call, a handle, and returns the value that it points to, which other threads may
+    /// use at the same time. Fails if `handle` is NULL or misaligned, if the mark of type `T` is not there, or if an
+    /// earlier argument that is written shares memory with the value.
     ///
     /// # Safety
-    /// As for [`handle`](Self::handle), but others may use the handle through this method.
+    /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `handle` is a
+    /// handle of this type, its memory is still lent, and others use it only through this method.
     #[cfg(feature = "cuda")]
     pub(crate) unsafe fn shared<T: Handle + Sync>(&mut self, handle: *mut T) -> Result<&'a T, Failure> {
         // SAFETY: as promised.

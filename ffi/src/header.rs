@@ -329,9 +329,10 @@ fn the_headers_beside_the_large_one_compile() {
     }
 }
 
-/// Tests the example for PyTorch. It must name all fields of the statistics in the order of the struct, because it
-/// reads them by their place. It must give PyTorch all functions of sublet_torch.h but sublet_torch_iteration and
-/// sublet_torch_stats, which training scripts call. And where the library is missing, it must say so.
+/// Tests the example for PyTorch. It must name all fields of sublet_torch_statistics in the order of the struct,
+/// because it finds each value by its position in the struct. It must give PyTorch all functions of sublet_torch.h but
+/// sublet_torch_iteration and sublet_torch_stats, which training scripts call. And where the library is missing, it
+/// must say so.
 #[test]
 fn the_example_for_pytorch_knows_the_statistics_and_says_what_it_lacks() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/pytorch/train.py");

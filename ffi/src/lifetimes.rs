@@ -84,9 +84,10 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
 }
 
 /// Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
-/// of these rows. Writes each to `blocks`, as a block with this lifetime. `names`, which may be NULL, receives for each
-/// the number of its block in the trace, and which of that block's residencies it is. A lifetime goes from the row of
-/// the malloc up to the row of the free, which is not part of it; without a free, up to the end of the trace. O(rows).
+/// of these rows. `blocks` receives each residency as a block of its own. Its lifetime goes from the row of the malloc
+/// up to the row of the free, which is not part of it; without a free, up to the end of the trace. `names`, which may
+/// be NULL, receives for each residency the number of its block in the trace, and how many residencies that block had
+/// before. O(rows).
 ///
 /// `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
 /// receives this number too, and may be NULL.

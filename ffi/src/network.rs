@@ -130,7 +130,7 @@ pub struct sublet_network_params {
     /// at for each row of the network's trace. An idle time is the time between two uses of a tensor. 0 is 5,000. Rows
     /// beyond the first 10,000 do not add to the budget.
     pub work: u64,
-    /// The seed of all random choices; 0 is 1.
+    /// The seed of all random choices; 0 stands for the seed 1.
     pub seed: u64,
 }
 
@@ -409,8 +409,8 @@ pub unsafe extern "C" fn sublet_network_workspace(
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
 /// NULL.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within as many bytes as `needed` of `error` says
-/// was.
+/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found. The field `needed` of `error` is a larger limit, in
+/// bytes, within which one was found.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_plan(

@@ -8,8 +8,9 @@ use crate::error::Failure;
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// The flag of an operator whose kernel may write its first output over its first input: over the first block that it
-/// reads in the trace, the first that it writes. Blocks that are allocated or freed between its accesses do not count.
+/// The flag of an operator whose kernel may write its first output over its first input. The first input is the first
+/// block that the operator reads in the trace, the first output the first block that it writes. Blocks that are
+/// allocated or freed between the operator's accesses are skipped.
 pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 
 /// The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout

@@ -29,13 +29,16 @@ pub enum sublet_solver {
     ///   in the way of others.
     Auto = 0,
     /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
-    /// the best plan. SUBLET_SOLVER_COLORING_FIRST_FIT (5) and those after it take longer, the more pairs of blocks are
-    /// alive together: where there are many pairs, only some of them run, or none.
+    /// the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
+    /// SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. They
+    /// share a budget as large as `work`, and the last of them do not run if it is used up; with very many pairs, none
+    /// of them runs.
     Portfolio = 1,
     /// An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
     Search = 2,
-    /// Runs the skyline heuristic many times with different preferences, and takes the best plan. The skyline is, for
-    /// each step, the address up to which memory is taken; the heuristic is a form of best fit.
+    /// Makes many plans by the skyline heuristic, and takes the best. The skyline is, for each step, the address up to
+    /// which memory is taken; the heuristic is a form of best fit. The plans differ in which of the blocks that fit is
+    /// placed first, for example the largest or the longest-lived.
     Multistart = 3,
     /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time, at the steps where the filled
     /// memory ends lowest, the longest-lived block that fits there is placed.
@@ -50,10 +53,10 @@ pub enum sublet_solver {
     SizeFirstFit = 7,
     /// Places blocks from the largest to the smallest, each in the smallest range of free addresses in which it fits.
     SizeBestFit = 8,
-    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each at the lowest offset
-    /// where it fits.
+    /// Places blocks from the largest to the smallest, of equal sizes the longest-lived first, each at the lowest
+    /// offset where it fits.
     SizeLifetimeFirstFit = 9,
-    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest
+    /// Places blocks from the largest to the smallest, of equal sizes the longest-lived first, each in the smallest
     /// range of free addresses in which it fits.
     SizeLifetimeBestFit = 10,
     /// Places blocks by the product of size and lifetime, the largest product first, each at the lowest offset where it
@@ -81,8 +84,8 @@ pub enum sublet_solver {
     /// Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the
     /// busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
     Outward = 19,
-    /// Places blocks from the largest to the smallest, of equal ones the one that ends last first, each at the lowest
-    /// offset where it fits.
+    /// Places blocks from the largest to the smallest, each at the lowest offset where it fits. Of blocks of equal
+    /// size, the one whose lifetime ends latest is placed first.
     ColoringBackward = 20,
     /// Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
     /// search, and the other blocks at addresses that the large ones leave free.

@@ -12,8 +12,9 @@ use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// An allocator of the addresses from 0 to below a capacity, by best fit; free neighbours are merged. The memory at the
-/// addresses is never accessed. Only one thread at a time may use a pool.
+/// An allocator of the addresses from 0 to below a capacity. It works by best fit: each block takes the start of the
+/// smallest range of free addresses in which it fits. A freed block is merged with the free ranges next to it. The
+/// memory at the addresses is never accessed. Only one thread at a time may use a pool.
 pub struct sublet_pool(Pool<'static>);
 
 handles!(sublet_pool: b"pool    ");

@@ -87,8 +87,8 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// What stands for the recording of an allocator's requests where there is no standard library. It has no fields,
-    /// because nothing is recorded without memory and a clock.
+    /// Replaces the recording of an allocator's requests where there is no standard library. It has no fields, because
+    /// nothing is recorded without memory and a clock.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

@@ -67,11 +67,12 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
-/// Makes a recorder with room for more rows; `larger` receives the pointer to it. Moves to it what `recorder` has
-/// recorded. To be called after SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new
-/// recorder, and the memory of the old one is the caller's again.
+/// Makes a larger recorder after a call has failed with SUBLET_STATUS_RECORD_FULL, and copies to it what `recorder` has
+/// recorded. `larger` receives the pointer to the new recorder. It has room for `row_capacity` rows in all, those
+/// copied included, and lives in `workspace`. The call that failed may then be repeated with the new recorder. The old
+/// recorder's memory is the caller's again.
 ///
-/// SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
+/// SUBLET_STATUS_RECORD_FULL: `row_capacity` is too small for the recorded rows and one more.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_hand_over(
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
 /// failure to `error`.
 ///
 /// # Safety
-/// The handle is as `Arguments::handle` asks, and `error` is NULL or can be written.
+/// If `recorder` is neither NULL nor misaligned, it can be read. If it is a recorder, its memory is still lent, and
+/// nobody else uses it. `error` is NULL or can be written.
 unsafe fn with(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,

@@ -72,9 +72,9 @@ fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
         Error::Mask { needed, got } => Failure::new(S::BufferTooSmall, mask, needed as u64, got as u64),
-        Error::Misaligned { address, alignment } => Failure::new(S::MisalignedPointer, mask, alignment, address),
-        Error::Overlap { address } => Failure::new(S::OverlappingBuffers, mask, 0, address),
-        Error::TooLong { elements } => Failure::new(S::LengthOverflow, mask, 0, elements),
+        Error::Misaligned { address, alignment } => Failure::new(S::MisalignedOperand, mask, alignment, address),
+        Error::Overlap { address } => Failure::new(S::OverlappingOperands, mask, 0, address),
+        Error::TooLong { elements, most } => Failure::new(S::LengthOverflow, mask, most, elements),
         Error::Driver(error) => error.into(),
     }
 }
@@ -105,7 +105,8 @@ trait Work {
 /// Fails if `params` is not valid, or if `work` fails.
 ///
 /// # Safety
-/// `params` can be read, and the arrays of `work` are as `Work::of` asks.
+/// `params` is NULL or can be read. The arrays of `work` are as long as the caller in C says, and nobody else uses
+/// them.
 unsafe fn with_format(
     work: &impl Work,
     arguments: &mut Arguments<'_>,
@@ -124,9 +125,10 @@ unsafe fn with_format(
     }
 }
 
-/// Computes the activation of `x`, which goes to `y`, and the mask of `x`, on the processor. The mask has one bit for
-/// each element, which is 1 where the gradient passes: bit i mod 32 of word i / 32 for element i; words are
-/// little-endian. `params` tells which activation, and the format of the elements.
+/// Computes the activation of `x`, which goes to `y`, and the mask of `x`, on the processor. `params` tells which
+/// activation, and the format of the elements. The mask has one bit for each element: for element i, bit i mod 32 of
+/// word i / 32, where bit 0 is the lowest. The bit is 1 if the gradient of element i is passed on unchanged: if x > 0,
+/// or for ReLU also if x is a NaN.
 ///
 /// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
 /// words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
@@ -338,13 +340,14 @@ unsafe fn launch(
     launched.map_err(|error| failure(error, 1))
 }
 
-/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
-/// words must be aligned to their size.
+/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. The addresses of
+/// elements must be multiples of an element's size, and the mask's address a multiple of 4.
 ///
-/// `needed` and `got` are fields of `error`. SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address
-/// is in `got`. SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
-/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
-/// elements of another size.
+/// SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
+/// SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
+/// for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
+/// the `needed` that one launch can have.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -358,8 +361,14 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
-/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
-/// words must be aligned to their size. Fails as sublet_relu_launch_forward does.
+/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. The addresses of
+/// elements must be multiples of an element's size, and the mask's address a multiple of 4.
+///
+/// SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
+/// SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
+/// for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
+/// the `needed` that one launch can have.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(
@@ -385,9 +394,17 @@ mod tests {
             Error::Mask { needed: 2, got: 1 },
             Error::Misaligned { address: 2, alignment: 4 },
             Error::Overlap { address: 4 },
-            Error::TooLong { elements: u64::MAX },
+            Error::TooLong { elements: u64::MAX, most: 8 },
         ];
-        assert_eq!(errors.map(|error| failure(error, 1).index), [1; 4]);
+        assert_eq!(
+            errors.map(|error| sublet_error::from(failure(error, 1)).to_string()),
+            [
+                "argument 1 has room for 1 elements; 2 are needed",
+                "an operand in argument 1 begins at 0x2, which is not aligned to 4 bytes",
+                "the operand in argument 1 that begins at 0x4 shares memory with another, and must not",
+                "the length 18446744073709551615 in argument 1 is more than the 8 that are possible",
+            ]
+        );
     }
 
     #[test]

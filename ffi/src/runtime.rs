@@ -276,10 +276,10 @@ fn made<B: Backend>(
 /// `was` is NULL, persistent blocks keep their numbers, and the values of those that the old plan did not have are
 /// undefined.
 ///
-/// Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
-/// SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
-/// block is not persistent, or has another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in
-/// use.
+/// All statuses of sublet_runtime_create are possible, and two more. SUBLET_STATUS_INTERRUPTED: an iteration is under
+/// way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT: by
+/// `was`, a block is to have the value of block `index` of the old plan, but that block is not persistent, or has
+/// another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_replan(
@@ -394,7 +394,8 @@ fn tell<B: Backend>(
     Ok(())
 }
 
-/// A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
+/// A function of the caller's that sublet_runtime_call queues on a stream. `data` is the pointer that the caller has
+/// passed to sublet_runtime_call.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// Queues a call of `function` on a stream: the stream of the launch that the latest sublet_runtime_next told. The host
@@ -409,7 +410,8 @@ pub unsafe extern "C" fn sublet_runtime_call(
     data: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    /// The caller's pointer, which is passed to `function`. Unlike a bare pointer, it can go to another thread.
+    /// The caller's pointer, which its function gets when the stream calls it. Unlike a bare pointer, it can go to
+    /// another thread.
     struct Data(*mut c_void);
     // SAFETY: the header says that it is another thread that the function is called from.
     unsafe impl Send for Data {}
@@ -431,7 +433,8 @@ pub unsafe extern "C" fn sublet_runtime_call(
 /// Waits for the work that is running.
 ///
 /// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
-/// SUBLET_STATUS_INTERRUPTED: an iteration is under way.
+/// SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+/// called after it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_write(
@@ -453,7 +456,11 @@ pub unsafe extern "C" fn sublet_runtime_write(
 }
 
 /// Copies the value of a persistent block, such as a weight, to the `size` bytes of `content`. To be called between
-/// iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
+/// iterations. Waits for the work that is running.
+///
+/// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
+/// SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+/// called after it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_read(
@@ -527,8 +534,11 @@ pub unsafe extern "C" fn sublet_runtime_arena(
     })
 }
 
-/// Has the next iteration timed; sublet_runtime_measured then tells the times. This call waits for the work that is
-/// running, so that the timed iteration runs alone.
+/// Measures the times of the next iteration, which sublet_runtime_measured then tells. To be called between iterations.
+/// Waits for the work that is running, so that the timed iteration runs alone.
+///
+/// SUBLET_STATUS_INTERRUPTED: an iteration is under way, or an error has ended it and sublet_runtime_restart was not
+/// called after it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measure(
@@ -542,9 +552,12 @@ pub unsafe extern "C" fn sublet_runtime_measure(
     })
 }
 
-/// Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
-/// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made; or a restart has
-/// dropped it.
+/// Writes to `measured` the times of the iteration that began after the latest call of sublet_runtime_measure. Waits
+/// until that iteration is done.
+///
+/// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made. Or there is nothing
+/// to tell: sublet_runtime_measure was not called since the runtime got its present plan, or sublet_runtime_restart has
+/// ended that iteration.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measured(

@@ -49,6 +49,12 @@ pub enum sublet_status {
     /// Argument `index` is a struct whose field at byte `got` holds a number that is too large or too small here;
     /// `needed` is the nearest that is possible.
     FieldOutOfRange = 23,
+    /// Argument `index` is the operands of a launch: one begins at the address `got`, which is not aligned to `needed`
+    /// bytes.
+    MisalignedOperand = 24,
+    /// Argument `index` is the operands of a launch: the one that begins at the address `got` shares memory with one
+    /// that begins below it, and that may not be.
+    OverlappingOperands = 25,
 
     /// There are `needed` blocks, but at most `got` can be planned.
     TooManyBlocks = 30,
@@ -240,7 +246,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status, and in a few words what it means.
-const WORDS: [(S, &CStr); 84] = [
+const WORDS: [(S, &CStr); 86] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -258,6 +264,8 @@ const WORDS: [(S, &CStr); 84] = [
     (S::MissingField, c"an argument lacks a field that has no default"),
     (S::MisalignedField, c"an address in a field of an argument is not aligned"),
     (S::FieldOutOfRange, c"a number in a field of an argument is too large or too small"),
+    (S::MisalignedOperand, c"the address of an operand is not aligned"),
+    (S::OverlappingOperands, c"two operands share memory that must not"),
     (S::TooManyBlocks, c"more blocks than can be planned"),
     (S::ZeroSize, c"a block has size 0"),
     (S::EmptyLifetime, c"a block has an empty lifetime"),

@@ -47,7 +47,7 @@ plain!(sublet_torch_statistics);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_torch_statistics {}
 
-/// Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
+/// Allocates memory of a device for work in `stream`: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///
 /// Iterations are found in the requests of the first stream that allocates memory of the device; once they are found,
 /// requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
@@ -74,7 +74,7 @@ pub extern "C" fn sublet_torch_free(pointer: *mut c_void, size: isize, device: c
     });
 }
 
-/// Notes that work in this stream uses the memory at `pointer`, which was allocated for another stream: what
+/// Notes that work in `stream` uses the memory at `pointer`, which was allocated for another stream: what
 /// CUDAPluggableAllocator takes by `set_record_stream_fn`. After the memory is freed, it is given out again only when
 /// that work is done.
 #[unsafe(no_mangle)]
@@ -153,7 +153,7 @@ pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
 /// Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
 /// first call, iterations are found in the requests; after it, only marked ones are planned.
 ///
-/// A failure tells why the iteration that ends has no plan; the next ones are served all the same.
+/// A failure tells why the iteration that ends has no plan; requests of later iterations are answered all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut sublet_error) -> sublet_status {
     boundary(error, |_| Ok(DEVICES.with(device, Device::iteration)?))
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     /// A failure that cannot be told, because nothing can be written to standard error, does not end the process: the
-    /// test below passes then too.
+    /// test of the functions without a driver passes then too.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_cannot_be_told_ends_nothing() {

@@ -6,8 +6,8 @@
 //! 1. `residency` finds the memories that hold values of this iteration alone: those that are written before they are
 //!    read. Such a memory is resident: it has a place in the arena from the first operator that uses it to the last. A
 //!    scratch memory holds nothing from one operator to the next, so it is resident anew in each operator that uses it.
-//!    All other memories are kept: they stay where they are and are no part of the plan. So are those that
-//!    [`Memory::kept`] names, and those of 0 bytes.
+//!    All other memories are kept: they stay where they are and are no part of the plan. Memories that [`Memory::kept`]
+//!    names, and those of 0 bytes, are kept too.
 //! 2. Every residency, a time in which a memory is resident, gets an offset in the arena. If the arena has a limit,
 //!    [`fit`] rewrites the trace first where needed: it recomputes operators or swaps blocks.
 //! 3. The result is proved by [`schedule`], as every plan is.
@@ -110,10 +110,10 @@ pub struct Options {
     /// The means to save memory that may be used to stay within the limit. Only [`Means::Swap`] and
     /// [`Means::Recompute`] are considered, others are ignored.
     pub using: Using,
-    /// How much a search for a schedule within the limit may do for each row of the trace: the number of operators, and
-    /// of gaps (times between two uses of a block), that it may look at. See [`fit::Options::work`].
+    /// How much a search for a schedule within the limit may do for each row of the trace: how many operators and gaps
+    /// (times between two uses of a block) it may look at, counted together. See [`fit::Options::work`].
     pub work: u64,
-    /// The seed of all random choices.
+    /// The seed of all random choices. The same seed gives the same plan.
     pub seed: u64,
 }
 

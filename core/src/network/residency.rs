@@ -23,7 +23,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// An upper bound on the rows of the trace of a network with this number of accesses: three for each. An access that
 /// begins a live range in the arena gives a malloc, a write and a free; every other access gives at most a read and a
-/// write. A block that stands for a kept memory has a malloc besides: the third row of the first access to that memory.
+/// write. A block that stands for a kept memory has one malloc besides. It is counted with the first access to that
+/// memory, which gives at most two other rows.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
@@ -205,9 +206,10 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. For each memory, finds whether it is kept, scratch, written after a read, or
-    /// of 0 bytes. Also finds the last operator that uses the memory or, if it is kept, the last that writes it.
-    /// Returns an error for an access that names no memory or operator, or that is out of order.
+    /// The first pass over the accesses. Finds the flags of each memory: whether it is kept, scratch or of 0 bytes, and
+    /// whether it is kept and an operator writes it after an earlier operator has read it. Also finds the last operator
+    /// that uses the memory or, if it is kept, the last that writes it. Returns an error for an access that names no
+    /// memory or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };

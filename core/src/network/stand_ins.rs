@@ -23,9 +23,10 @@ pub(super) fn bytes(memories: &[u32], alignment: u64) -> u64 {
 }
 
 /// Moves the stand-ins in the plan of `schedule` above all other blocks, moves blocks down into the bytes that this
-/// frees, and verifies the new plan. Each stand-in has `alignment` bytes; `memories` says which blocks are stand-ins,
-/// as for [`bytes`]. The new plan still has the stand-ins: to get its peak and max load without them, the caller
-/// subtracts the result of [`bytes`]. `Err` if an offset is no multiple of `alignment`.
+/// frees, and verifies the new plan. Each stand-in has `alignment` bytes. `memories` has, for each block of the trace,
+/// the number of its memory, or [`NONE`] if the block is a stand-in. The new plan still has the stand-ins: to get its
+/// peak and max load without them, the caller subtracts the result of [`bytes`]. `Err` if an offset is no multiple of
+/// `alignment`.
 pub(super) fn move_up<'o>(
     schedule: &VerifiedSchedule<'o>,
     memories: &[u32],

@@ -47,7 +47,8 @@ use super::{
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// The budget of the heuristics in the first round: enough to place all blocks this number of times, or [`FEW_PLACED`]
-/// blocks if that is more; at most `options.work`. If the exact search does not run, it is all of `options.work`.
+/// blocks if that is more; at most `options.work`. If the exact search does not run, the heuristics get all of
+/// `options.work` instead.
 const FEW_STARTS: u64 = 48;
 /// The least budget of the heuristics in the first round, in blocks placed; `options.work` if that is less. If the
 /// exact search does not run, the heuristics get all of `options.work` instead.
@@ -55,15 +56,16 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round, the exact search and the beam search share a budget of nodes of the search tree:
 /// [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time. So if `options.nodes` is at least the
-/// default, the budget of nodes is raised by this number of tenths of the default.
+/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time than with more blocks. So if
+/// `options.nodes` is at least the default, the budget of nodes is raised by this number of tenths of the default.
 const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
 /// blocks alive together have the same number of bytes.
 const PART_OF_TILING: u64 = 4;
-/// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
-/// the exact search divided by this number. Else it gets all of them.
+/// The exact search and [`large_first`] share a budget, in nodes of the search tree. If the best plan so far was found
+/// by an exact or a beam search over all blocks, [`large_first`] may use this budget divided by this number. Otherwise
+/// it may use all of it.
 const PART_OF_LARGE_FIRST: u64 = 8;
 /// With at most this many blocks, neither [`outward`] nor [`large_first`] runs, and the portfolio runs only in the
 /// first round.
@@ -76,7 +78,7 @@ const MANY_BLOCKS: usize = 10_000;
 const WORK_FOR_MANY: u64 = 8;
 
 /// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive
-/// together. Then each takes less than half a second.
+/// together. Then each of the two plans takes less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
 /// The method [`outward`] gets at least this budget: as much work as placing all blocks this number of times. It runs
@@ -208,10 +210,10 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Runs the heuristics of the first round. Builds one plan from address 0 upwards, which is optimal for most networks.
-/// Then runs [`largest_first`], and the portfolio with the budget `round.work`. Ends early if the best plan is good
-/// enough, or if `watch` has asked to stop. The best of all these plans goes to `offsets` if its peak is below the best
-/// so far.
+/// Runs the heuristics of the first round, with the options `round`. Builds one plan from address 0 upwards, which is
+/// optimal for most networks. Then builds plans with the largest blocks first ([`largest_first`]). Then runs the
+/// portfolio with the budget `round.work`. Ends early if the best plan is good enough, or if the caller has asked to
+/// stop. The best of all these plans goes to `offsets` if its peak is below the best so far.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -298,9 +300,10 @@ fn search_exactly(
     Ok(())
 }
 
-/// Searches for offsets of the large blocks alone ([`large_first`]). The search may use `round.nodes` nodes; or, if the
-/// best plan so far was found by an exact or a beam search over all blocks, these divided by [`PART_OF_LARGE_FIRST`].
-/// Returns this budget, even if the search has used fewer nodes; 0 if there was nothing to search.
+/// Searches for offsets of the large blocks alone ([`large_first`]). The budget is `round.nodes` nodes of the search
+/// tree. If the best plan so far was found by an exact or a beam search over all blocks, the budget is `round.nodes`
+/// divided by [`PART_OF_LARGE_FIRST`]. Returns the budget, even if the search has used fewer nodes; 0 if there was
+/// nothing to search. A plan with a lower peak than the best so far goes to `offsets`.
 fn search_large(
     blocks: &[Block],
     round: &Options,
@@ -428,7 +431,8 @@ impl Told<'_> {
     }
 
     /// Takes over the result `found` of a method: its peak if that is below the best so far, and its lower bound if
-    /// that is above the highest so far. If the peak is below, also copies the method's plan from `trial` to `offsets`.
+    /// that is above the highest so far. If its peak is below the best so far, also copies the method's plan from
+    /// `trial` to `offsets`.
     fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
         if found.peak < self.best.peak {
             copy(trial, offsets);

@@ -53,7 +53,7 @@ const WIDTH_BITS: u32 = 10;
 /// than this, one partial plan is kept, and the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
 /// The table of the blocks of all partial plans that are kept at once has this number of cells for each block of the
-/// instance, and one more. A cell is one block in a partial plan.
+/// instance, and one more cell in all. A cell is one block in a partial plan.
 const CELLS: usize = 64;
 /// How many possible places for the next block are collected at most, as a multiple of the most partial plans that are
 /// kept at once. If there are more places, costly ones are dropped.
@@ -99,7 +99,7 @@ const fn most_width(n: usize) -> usize {
 }
 
 /// How many cells the table of the blocks of all partial plans has, for an instance of `n` blocks. A cell is one block
-/// in a partial plan. They are enough for one partial plan in which all blocks are alive.
+/// in a partial plan. The table has room for at least one partial plan in which all blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -316,7 +316,8 @@ impl<'a> Beam<'a> {
     /// otherwise the other way round. Returns whether all blocks are placed. At first keeps [`NARROW`] · 2^`round`
     /// partial plans. Where a block fits nowhere, goes back and tries again. Gives up when one of these is true:
     ///
-    /// - At one place, the attempt has tried again [`retry::MOST_TRIES`] times without success.
+    /// - The attempt has gone back [`retry::MOST_TRIES`] times because of one block, or of blocks near it in `order`,
+    ///   and has failed there again.
     /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
     /// - The work of all attempts, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
@@ -436,10 +437,11 @@ impl<'a> Beam<'a> {
     }
 
     /// Adds to `way` two places for block `b` in a hole of partial plan `i`: at the hole's lower end, the address
-    /// `low`, and at its upper end, `high`. Adds one if the two are the same, and none if alignment leaves no room.
-    /// Four arguments are clock times, see [`Ends`]: the blocks below and above the hole end at `below` and `above`,
-    /// block `b` ends at `end`, and a hole counts as a block that ends at `hole`. `c` is the index in the partial plan
-    /// of the block above the hole. A random number below `noise` is added to each cost.
+    /// `low`, and at its upper end, the address `high`. Adds one place if the two are the same, and none if alignment
+    /// leaves no room. `c` is the index in the partial plan of the block above the hole. A random number below `noise`
+    /// is added to each cost. Four arguments are times, from which the cost is computed: `below` is when the block
+    /// below the hole ends, `above` when the block above it ends, and `end` when block `b` ends. A hole counts as a
+    /// block that ends at `hole`. See [`Ends`] for their unit.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -561,9 +563,10 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two neighbours in memory whose lifetimes end at `a` and `b`: the base-2 logarithm of 1 plus the ticks
-/// between the two ends, added up for both directions of time. The logarithm has 8 fraction bits, and is linear between
-/// powers of two.
+/// The cost of two neighbours in memory whose lifetimes end at `a` and `b`. Each of these is two times, in ticks: seen
+/// in the present direction of time, and in the other. A section of time takes one tick, a busy section more. For each
+/// direction, let d be the ticks between the two ends. The cost is the sum of log2(1 + d) over both directions. It has
+/// 8 fraction bits, and is linear between powers of two.
 fn apart(a: Ends, b: Ends) -> u64 {
     logarithm(a[0].abs_diff(b[0])) + logarithm(a[1].abs_diff(b[1]))
 }

@@ -103,8 +103,9 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The algorithm as the text of Sekiyama et al. 2018 says it, to compare with: each time, all blocks and all offset
-    /// lines (stretches of time, with the height up to which memory is taken) are looked at. Returns the offsets.
+    /// The algorithm exactly as the text of Sekiyama et al. 2018 describes it; tests compare [`place`] with it. To
+    /// place a block, it looks at all blocks and all offset lines (stretches of time, with the height up to which
+    /// memory is taken). Returns the offsets, in bytes, by block.
     fn naive(blocks: &[Block], alignment: u64) -> Vec<u64> {
         struct Line {
             start: u32,

@@ -51,8 +51,8 @@ pub fn place(
 }
 
 /// Gives every block an offset as [`place`] does, but goes backward in time: of equal sizes, the block that ends last
-/// comes first. Each block takes the lowest hole that is large enough. Which direction needs less memory depends on the
-/// blocks; the difference can be a tenth.
+/// comes first. Each block takes the lowest hole that is large enough. Which of the two directions leads to the lower
+/// peak depends on the blocks; the two peaks can differ by a tenth.
 ///
 /// # Errors
 /// As [`place`](super::place).

@@ -55,8 +55,8 @@ const NEIGHBOURS_PER_BLOCK: u64 = 32;
 /// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each placed block that is
 /// alive with it.
 const STEP: u64 = 16;
-/// A block is put where the blocks in its way weigh least in sum. The block of the largest size times lifetime begins
-/// with this weight. Other blocks begin with less, in proportion to theirs, but with at least 1.
+/// A block is put where the blocks in its way weigh least in sum. The block with the largest area, size times lifetime,
+/// begins with this weight. The others begin with less, in proportion to their areas, but with at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
 /// blocks in the way weigh this or more in sum is never taken.
@@ -148,7 +148,7 @@ pub(super) fn improve(
     Ok(found)
 }
 
-/// How an attempt to lower the peak to some limit ends.
+/// How an attempt to lower the peak to a limit, in bytes, ends.
 enum End {
     /// The attempt has succeeded: every block ends at or below the limit.
     Lowered,
@@ -158,8 +158,8 @@ enum End {
     Stopped,
 }
 
-/// A plan whose peak is to be lowered to some limit, and the blocks that were taken out of it and wait to be put in
-/// again.
+/// A plan whose peak is to be lowered to a limit, in bytes, and the blocks that were taken out of it and wait to be put
+/// in again.
 struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -169,7 +169,7 @@ struct Plan<'a> {
     /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// A tree of the lifetimes of the blocks that have an offset now, which finds those that are alive with a given
-    /// block. The blocks in `queue` are not in it. The rank that the tree asks for is not used: it is the block's
+    /// block. The blocks in `queue` are not in it. The tree keeps a rank for each block; here the rank is the block's
     /// index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
@@ -295,9 +295,10 @@ impl<'a> Plan<'a> {
         if place < self.n { place } else { place - self.n }
     }
 
-    /// Puts block `i` at the offset where the blocks in its way have the least weight in sum; these are taken out of
-    /// the plan, and put into the queue. Returns how many placed blocks were alive with block `i`. `None` if the block
-    /// is larger than `limit` bytes, or if pinned blocks are in its way at every offset.
+    /// Puts block `i` at the offset where the blocks in its way have the least weight in sum. Takes the blocks in its
+    /// way out of the plan, and puts them into the queue. Returns how many placed blocks were alive with block `i`.
+    /// Returns `None` if the block is larger than `limit` bytes, or if at every offset it would end above `limit` or
+    /// overlap a pinned block.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);

@@ -210,8 +210,8 @@ impl<'a> LifetimeTree<'a> {
         lowest
     }
 
-    /// Calls `member` with the rank of every block in the tree whose lifetime is in the set `of`, in no useful order.
-    /// Blocks whose rank is [`ABSENT`] are left out.
+    /// Calls `member` with the rank of every block in the tree whose lifetime is in the set `of`, in no particular
+    /// order. Blocks whose rank is [`ABSENT`] are left out.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
             member(rank);
@@ -220,7 +220,7 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`; a lower rank is better.
-    /// Each call of `member` returns a limit: from then on, only blocks with a rank below this limit are visited.
+    /// Each call of `member` returns a limit: after that call, only blocks with a rank below this limit are visited.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];

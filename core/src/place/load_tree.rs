@@ -18,9 +18,9 @@ const CHILDREN: u32 = 16;
 pub(crate) struct LoadTree<'a> {
     /// The lowest level of the tree; its entries are the sections of time.
     sections: Level,
-    /// The highest load, in bytes, of the sections of time below each entry of the tree. First come the sections
-    /// themselves, then the nodes, level by level. Bytes that were subtracted at a node further up are not yet taken
-    /// off.
+    /// By entry of the tree: the highest load, in bytes, of the sections of time below it; for a section, its own load.
+    /// First come the sections, then the nodes, level by level. Bytes that were subtracted at a node further up are not
+    /// yet taken off.
     most: Table<'a, u64>,
     /// By node of the tree: the bytes that were subtracted at this node from the load of all sections of time below it.
     subtracted: Table<'a, u64>,
@@ -137,8 +137,9 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Computes a node of level `up` anew from its children in `level`: their highest load, and the first section of
-    /// time that has it. Returns whether the load or the section has changed.
+    /// Computes one node of the level `up` anew from its children, which are entries of the level `level`: their
+    /// highest load, and the first section of time that has it. `node` counts from 0 within the level `up`. Returns
+    /// whether the node's load or section has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -172,9 +173,9 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The highest load of the sections of time below the entries `low..high` of one level of the tree, and the first
-    /// section that has it. If the range is empty, the load is 0 and the section has no meaning; [`Self::busiest`]
-    /// never returns it.
+    /// The highest load of the sections of time at or below the entries `low..high` of one level of the tree, and the
+    /// first section that has it. The entries are counted from 0 within the level. If the range is empty, the load is 0
+    /// and the section has no meaning; [`Self::busiest`] never returns it.
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);
         let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });

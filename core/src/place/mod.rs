@@ -435,7 +435,8 @@ fn improve_one(
     finish(improved, options)
 }
 
-/// Calls `watch` with the best so far, and sets `stopped` if it returns a break.
+/// Calls `watch` with `now`, the result so far, and returns its answer. If the answer is `ControlFlow::Break`, also
+/// sets `stopped` to true; otherwise leaves `stopped` as it is.
 fn tell(watch: Watch<'_>, now: &Summary, stopped: &mut bool) -> ControlFlow<()> {
     let flow = watch(now);
     *stopped |= flow.is_break();

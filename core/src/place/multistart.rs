@@ -108,8 +108,8 @@ impl Series {
     }
 }
 
-/// The highest power of two by which noise changes a block's lifetime and size: at most a third more (2^0.4), or a
-/// quarter less (2^-0.4).
+/// The greatest exponent of noise: before blocks are ranked, noise multiplies their lifetimes and sizes by random
+/// factors between 2^-0.4 and 2^0.4, so by a quarter less to a third more.
 const NOISE: f64 = 0.4;
 /// Blocks are ranked by lifetime and size, with random noise on both. When the best ranking so far is changed, one
 /// block in this number, on average, gets other noise; the others keep theirs.
@@ -157,7 +157,8 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but tries the ways to build a plan that `series` names, and a peak above the capacity is no error.
+/// Builds plan after plan with the skyline, in the ways that `series` names, and keeps the best. As for [`place`], the
+/// budget is `options.work`, and the errors are the same; but a peak above the capacity is no error here.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,
@@ -227,8 +228,8 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
-    /// What it costs to place `placed` blocks, in the unit of `options.work`: 1 for each block, or more where the rule
-    /// that chooses the next block takes longer.
+    /// What it costs to place `placed` blocks, in the unit of `options.work`, blocks placed. A block counts as 1, or as
+    /// more where the rule that chooses the next block takes longer.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {
             Rule::Rank | Rule::BusiestFirst => 1,

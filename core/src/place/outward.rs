@@ -57,8 +57,12 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks alive at the step with the most
-/// bytes alive, and go on in both directions of time. Keeps the best plan. Ends when `options.work` blocks are placed,
-/// or when the peak is the lower bound or within the capacity that `options.constraints` sets.
+/// bytes alive, and go on in both directions of time. Keeps the best plan. If any block is pinned, keeps the first
+/// plan. Otherwise ends when one of these is true:
+///
+/// - `options.work` blocks have been placed.
+/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
+/// - `watch` has returned `ControlFlow::Break`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -87,8 +91,8 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
-/// the better one, which is then in `offsets`. If any block is pinned, leaves the plan as it is. Otherwise ends when
-/// one of these is true:
+/// the plan that is then in `offsets`. If any block is pinned, leaves the plan as it is. Otherwise ends when one of
+/// these is true:
 ///
 /// - `options.work` blocks have been placed.
 /// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
@@ -388,7 +392,9 @@ impl<'a> Space<'a> {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
-    /// Puts block `i` into memory, in the gap between two blocks that costs least, or on top if no gap is large enough.
+    /// Puts block `i`, which is `b`, into memory: in the gap between two blocks that costs least, or on top if no gap
+    /// is large enough. `weight` multiplies the part of the cost that grows with the steps between the ends of the
+    /// block and its neighbour. Writes the block's offset to `offset`.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -402,8 +408,9 @@ impl<'a> Space<'a> {
     }
 
     /// Chooses the gap between two blocks that costs least for block `b`. Returns the index of the block below this
-    /// gap, and the offset of `b` in the gap; `None` if no gap is large enough. The cost grows with the bytes left
-    /// unused, and with the steps between the end of `b` and the end of its neighbour.
+    /// gap, and the offset of `b` in memory, in bytes; `None` if no gap is large enough. The cost grows with the bytes
+    /// left unused, and with the steps between the end of `b` and the end of its neighbour; `weight` multiplies the
+    /// second part.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);

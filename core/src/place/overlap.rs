@@ -45,8 +45,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// [`lower_bound`], or a higher one that the search has proved.
 ///
 /// # Errors
-/// As [`place`](super::place()); and [`Error::NoOverlap`] for an entry of `overlaps` that names two blocks that cannot
-/// overlap.
+/// As [`place`](super::place()); and [`Error::NoOverlap`] for an entry of `overlaps` that breaks a rule: both blocks
+/// must exist and differ, and the input must begin and end no later than the output. If their lifetimes are equal, no
+/// other entry may name them with output and input exchanged.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -87,8 +88,9 @@ pub fn place(
 }
 
 /// Places the blocks by first fit in four orders, then in orders made from the best of these by random changes. If a
-/// plan has a lower peak than `best`, writes the plan to `offsets` and its peak to `best`. Ends when `options.work` is
-/// used up or `watch` says so; early at a peak that is the lower bound or within the capacity.
+/// plan has a lower peak than `best`, writes the plan to `offsets` and its peak to `best`. All four orders are tried.
+/// The random changes end when `options.work` is used up, when `watch` returns `ControlFlow::Break`, or when the peak
+/// is the lower bound or within the capacity.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -144,10 +146,12 @@ fn by_order(
 
 /// A lower bound on the peak, in bytes. At each step, the load (the bytes alive) less the bytes that overlaps may spare
 /// is computed; the bound is the highest of these numbers, or the highest end of a pinned block if that is more. Cost:
-/// O(n (n + overlaps)).
+/// O(n (n + m)) for n blocks and m entries of `overlaps`.
 ///
 /// # Errors
-/// As [`block::check`]; and [`Error::NoOverlap`] for an entry of `overlaps` that names two blocks that cannot overlap.
+/// The error of [`block::check`] if it refuses the blocks; and [`Error::NoOverlap`] for an entry of `overlaps` that
+/// breaks a rule: both blocks must exist and differ, and the input must begin and end no later than the output. If
+/// their lifetimes are equal, no other entry may name them with output and input exchanged.
 ///
 /// ```
 /// use sublet_core::place::overlap;
@@ -179,8 +183,8 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 /// - the most bytes that it may share with any one input;
 /// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.
 ///
-/// An output whose overlaps are not next to each other in `overlaps` counts as several outputs. The result may then be
-/// too high, and the lower bound on the peak that is computed from it too low, but still valid.
+/// An output whose entries are not next to each other in `overlaps` counts as several outputs. The result may then be
+/// too high. The lower bound on the peak that is computed from it is then too low, but still valid.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -318,15 +322,16 @@ mod tests {
         verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
     }
 
-    /// A chain: each block is made from the block before it, over which it may lie, and which then dies. By link: the
-    /// size of the block, and the distance of the overlap, which is at most this size.
+    /// Makes a chain of blocks and the overlaps that they may have. Each block is made from the block before it, over
+    /// which it may lie; that block then dies. `links` gives for each block its size, and the distance of its overlap;
+    /// a distance above the size counts as the size.
     fn chain(links: &[(u64, u64)]) -> (Vec<Block>, Vec<Overlap>) {
         let blocks = (0u32..).zip(links).map(|(i, link)| Block::new(i, i + 2, link.0)).collect();
         let overlap = |(i, link): (u32, &(u64, u64))| Overlap { output: i, input: i - 1, distance: link.1.min(link.0) };
         (blocks, (0u32..).zip(links).skip(1).map(overlap).collect())
     }
 
-    /// Whether each two blocks that are alive together lie apart, or overlap as one of `overlaps` allows it.
+    /// Whether every two blocks that are alive together share no address, or overlap as an entry of `overlaps` allows.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -398,8 +403,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Compares the search with all placements. The blocks have random lifetimes, and an output may share addresses
-        /// with an input that is allocated before it and is freed no later than it.
+        /// The peak and the lower bound that the exact search ends with are both the least peak of all placements. The
+        /// blocks have random lifetimes and sizes. An output may share addresses with an input that begins before the
+        /// output and ends no later.
         #[test]
         fn what_the_search_proves_is_the_least_of_all_placements(
             lives in prop::collection::vec((0u32..4, 1u32..4, 1u64..5), 1..6),

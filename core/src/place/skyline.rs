@@ -28,8 +28,9 @@
 //!
 //! Cost: a few steps to find and split a line; O(log n) to see whether any block fits; a visit of the lifetime tree (a
 //! few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each block. Lines are a list over
-//! *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. Blocks
-//! are numbered anew in the order of their begins, so that what happens at one time lies side by side in memory.
+//! *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. A line
+//! is named by the number of its first section. Blocks are numbered anew in the order of their begins, so that what
+//! happens at one time lies side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;
@@ -63,13 +64,14 @@ pub(crate) struct Skyline<'a> {
     /// By block: its rank, the place in the order of preference; [`ABSENT`] for a pinned block. Scratch while blocks
     /// are sorted.
     rank: Table<'a, u32>,
-    /// The pinned blocks, lowest first, as indices in the caller's slice.
+    /// The pinned blocks, as indices in the caller's slice; the block of the lowest offset comes first.
     pins: Table<'a, u32>,
     /// How many blocks are pinned.
     pin_count: u32,
     /// By first section of a line of the skyline: one past the line's last section of time.
     end: Table<'a, u32>,
-    /// By first section of a line of the skyline: the first section of the line before it in time.
+    /// By first section of a line of the skyline: the first section of the line before it in time. For the first line,
+    /// the entry has no meaning.
     previous: Table<'a, u32>,
     /// By first section of a line of the skyline: the line's height in bytes, up to which memory is taken.
     height: Table<'a, u64>,
@@ -112,10 +114,10 @@ const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks: the ones of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// With [`Rule::Flush`] and [`Rule::WideFlush`], the room that a block would leave unused is divided by the *slack*
-/// there, the bytes that may be wasted. The slack is the max load, less the height up to which memory is taken, less
-/// the load still to be placed. So that it is never near 0, a part of the max load is added: the max load shifted right
-/// by this number of bits.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the room that a block would leave unused by the *slack*, the bytes
+/// that may be wasted at that time. The slack is the max load, less the height up to which memory is taken, less the
+/// load still to be placed. So that it is never near 0, a part of the max load is added: the max load shifted right by
+/// this number of bits.
 const FLUSH_SLACK: u32 = 7;
 
 /// What [`Skyline::pick`] decides for the lowest line of the skyline: the block to place there, or why there is none.
@@ -125,8 +127,8 @@ enum Pick {
     Block(u32),
     /// No unplaced block has its whole lifetime within the line of the skyline.
     NoneFits,
-    /// The peak cannot stay below the limit that the caller has set, in bytes: at one step, the height of the line and
-    /// the load still to be placed add up to the limit or more.
+    /// The peak cannot stay below the limit, in bytes, that the caller has set. At one step of the line, the line's
+    /// height and the load still to be placed add up to the limit or more.
     AtLimit,
 }
 
@@ -224,8 +226,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Sorts the order of preference by `key`, the lowest first; blocks of equal keys stay in the order in which the
-    /// calls before have left them. `key` gets a block's index in the caller's slice, and the block.
+    /// Sorts the order of preference by `key`, the lowest key first. Blocks of equal keys stay in the order that they
+    /// had before the call. `key` gets a block's index in the caller's slice, and the block.
     pub(crate) fn rank_by(&mut self, key: impl Fn(u32, &Block) -> u64) {
         let Self { blocks, original, .. } = self;
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
@@ -334,11 +336,12 @@ impl<'a> Skyline<'a> {
     /// set `of`, the one that leaves the least unused room beside it. Returns the block's rank, or [`ABSENT`] if there
     /// is none.
     ///
-    /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
-    /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is the bytes
-    /// from the line up to there, times the part's sections of time, divided by the slack there: the max load, less the
-    /// line's height, less the load still to be placed at the part's busiest step ([`FLUSH_SLACK`]). The block is
-    /// chosen whose two parts cost least for each byte of its size.
+    /// A block leaves two parts of the line free: the sections of time before it and those after it. They are too
+    /// narrow for most other blocks. So the memory over a part may stay empty from the line up to the top of the block
+    /// or the height of the neighbouring line, whichever is lower. The cost of a part is the bytes that may stay empty,
+    /// times the part's sections, divided by the part's slack. The slack is the max load, less the line's height, less
+    /// the load still to be placed at the part's busiest step; a constant part of the max load is added to it
+    /// ([`FLUSH_SLACK`]). The block whose two parts cost least for each byte of its size is chosen.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -387,7 +390,8 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// Begins a skyline with one line over all sections of time, at height 0; returns the section where it begins.
+    /// Begins a skyline with one line over all sections of time, at height 0; returns the first section of this line,
+    /// 0.
     fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
@@ -404,8 +408,9 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first line on
-    /// this way that is lower than the line before it in time, and not higher than the line after it.
+    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first section
+    /// of the line at which it stops: the line is lower than the line before it in time, and not higher than the line
+    /// after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {

@@ -83,10 +83,10 @@ const NOISE: u64 = 3 * 256;
 /// In every other round of the beam search, the first included, the cost of a state depends on this number of later
 /// sections of time: on whether blocks that end together there can still lie side by side.
 const AHEAD: u32 = 5;
-/// A penalty in the cost of a state, which is a set of orders in which the living blocks can lie. Blocks that end
-/// together should lie side by side: the penalty is added for each of the next sections of time whose ending blocks do
-/// so in none of the orders. Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much
-/// as a factor of 4 in the number of orders.
+/// A penalty in the cost of a state, which is a set of orders in which the living blocks can lie. It is added for each
+/// of the next [`AHEAD`] sections of time in which blocks end together that lie side by side in none of these orders.
+/// Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much as a factor of 4 in the
+/// number of orders.
 const SCATTERED: u64 = 2 * 256;
 /// How many nodes and leaves of PQ-trees can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.
@@ -107,8 +107,9 @@ const fn most_width(n: usize) -> usize {
 }
 
 /// Looks for a plan without unused bytes, in about the time of `options.nodes` nodes of the exact search at most. The
-/// plan in `offsets` stays as it is, without a search, unless all of this holds:
-/// - All maximal cliques of blocks alive together have the max load, and the plan has a higher peak.
+/// plan in `offsets` has the summary `incumbent`. A plan that is found replaces it. Returns the summary of the plan
+/// that is then in `offsets`; its `nodes` counts this search alone. There is no search unless all of this holds:
+/// - All maximal cliques of blocks alive together have the max load, and the plan in `offsets` has a higher peak.
 /// - No block is pinned, and all sizes are multiples of the alignments.
 pub(super) fn improve(
     blocks: &[Block],
@@ -170,8 +171,8 @@ workspace! {
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
             orders: u64[n + 1],
-            /// The PQ-trees of the states that are kept for the present section of time, as nodes and leaves; `row` of
-            /// them for each state.
+            /// The PQ-trees of the states that are kept for the present section of time, as nodes and leaves. Each
+            /// state has room for `row` of them.
             state: u32[STATES * n],
             /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
@@ -192,8 +193,8 @@ workspace! {
             /// By section of time: the number of the intermediate state that became the plan's state there, among those
             /// made from the plan's state in the section before, counted from 0.
             taken: u32[n + 1],
-            /// For each event of the plan, at which blocks end and others take their place: the PQ-tree before it, one
-            /// tree after the other.
+            /// The PQ-trees from before each event of the plan, one tree after the other. At an event, blocks end and
+            /// others take their place.
             way: u32[WAY * n],
             /// By event of the plan: the first index of its entries in three tables. The PQ-tree before the event is in
             /// the table `way`, the blocks that end are in `ended`, and the blocks that begin are in `begun`. One more
@@ -247,14 +248,16 @@ workspace! {
             /// By intermediate state between two sections of time: how many nodes and leaves its PQ-tree has; 0 if the
             /// place in the tables is not in use.
             len: u32[items],
-            /// By intermediate state, two bit sets (see [`Group`]): the blocks that still have to end before the next
-            /// section of time, and those that still have to begin.
+            /// By intermediate state, two bit sets: the blocks that still have to end before the next section of time,
+            /// and those that still have to begin. Bit i is the i-th block of all that end then, in the order of
+            /// `by_end`, or of all that begin then, in the order of `by_begin`. If these are more than 63, the bits are
+            /// all set or all 0.
             rest: [u64; 2][items],
-            /// By intermediate state, two bit sets as in `rest` for the event from which it came: the blocks that end,
-            /// and those that begin in their place.
+            /// By intermediate state, two bit sets as in `rest`, for the event by which it was made: the blocks that
+            /// end, and those that begin in their place.
             group: [u64; 2][items],
-            /// By intermediate state: the one from which it was made, or [`STATE`] if it was made straight from a state
-            /// of the section of time before.
+            /// By intermediate state: the number of the intermediate state from which it was made, or [`STATE`] if it
+            /// was made straight from a state of the section of time before.
             source: u32[items],
             /// By intermediate state: the hash of its PQ-tree. Trees that differ only in blocks of the same size and
             /// end have one hash.
@@ -387,8 +390,9 @@ impl Tiling<'_> {
     /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
     /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
     /// groups: the blocks that still have to end before section `section` of time, and those that still have to begin
-    /// there. The first event that is tried replaces all of the one group by all of the other. Each further event
-    /// replaces a part of the first group, always with its first block, by a part of the second.
+    /// there. The first event that is tried replaces the whole first group by the whole second group. Each further
+    /// event replaces a part of the first group by a part of the second; the part of the first group always contains
+    /// that group's first block.
     ///
     /// `source` is the number of the item whose tree is loaded, or [`STATE`] if the tree is not that of an item. `free`
     /// has the numbers of items that are not used yet.
@@ -423,9 +427,10 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes when the blocks
-    /// of the first group end, and those of the second begin in their place. False if there is no such item, because
-    /// the tree has no order in which the blocks of the first group lie side by side.
+    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes by an event
+    /// between section `section` of time and the one before it. At the event, the blocks of the first group end, and
+    /// those of the second begin in their place. Returns false, and makes no item, if the tree has no order in which
+    /// the blocks of the first group lie side by side.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -486,9 +491,9 @@ impl Tiling<'_> {
         }
     }
 
-    /// Looks at the `ahead` sections of time after `section`. Counts those whose ending blocks are side by side in no
-    /// order that the PQ-tree of intermediate state `item` allows. Only blocks that are alive in `section` already
-    /// count.
+    /// Looks at the `ahead` sections of time after `section`. Returns the number of those whose ending blocks are side
+    /// by side in no order that the PQ-tree of intermediate state `item` allows. Blocks that begin after `section` are
+    /// left out.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];

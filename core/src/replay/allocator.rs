@@ -85,8 +85,9 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
-    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
-    /// the highest end of a block so far, used or not; added up over all ranges.
+    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
+    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
+    /// ranges that there are at that time.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,
@@ -131,8 +132,8 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) arena: u64,
     /// The bytes of the plan's arena; 0 without a plan.
     pub(super) arena_len: u64,
-    /// Requests of 1 to this many bytes may have a place in the plan's arena, and are answered on the fast path of
-    /// [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
+    /// Requests of 1 to this many bytes may have a place in the plan's arena, so [`malloc`](Self::malloc) looks them up
+    /// in the plan first. It is the length of the arena; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
     /// How many calls of [`interrupt`](Self::interrupt) are still to be undone by a [`resume`](Self::resume).
@@ -265,8 +266,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Marks the end of an iteration. Makes a new plan if there is none, if the iteration was not served as planned, or
-    /// if more of the blocks that it allocated were freed in it than the plan has blocks. Does nothing if no iteration
-    /// was [begun](Self::begin_iteration).
+    /// if more blocks were both allocated and freed in it than the plan has. Does nothing if no iteration was
+    /// [begun](Self::begin_iteration).
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
@@ -352,8 +353,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Answers a request of `size` bytes from the plan: returns an address, or `None` if the plan does not have the
-    /// request or cannot place it. Records the request if it gets an address and requests are recorded now.
+    /// Answers a request of `size` bytes from the plan: returns an address, or `None` if the plan has no place for the
+    /// request, or its place is taken. Records the request if it gets an address and requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -429,8 +430,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Records the malloc or free of a block of `size` bytes. For a free, `last` is the position of the block's malloc
-    /// in the stream of events; for a malloc it is 0. Where the caller does not mark iterations, the new event may
-    /// complete one.
+    /// in the stream of events, counted from 1; for a malloc it is 0. Where the caller does not mark iterations, the
+    /// new event may complete one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -444,8 +445,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Passes the malloc or free of a block of `size` bytes to the detector, which looks for a period: the number of
-    /// events after which the stream repeats. If it finds a new period, makes a plan of the newest period's events. For
-    /// a free, `last` is the position of the block's malloc in the stream of events; for a malloc it is 0.
+    /// events after which the stream repeats. If it finds a new period, makes a plan of as many of the newest events as
+    /// the period has. For a free, `last` is the position of the block's malloc in the stream of events, counted from
+    /// 1; for a malloc it is 0.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
@@ -477,7 +479,7 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     /// Finds an offset for each of the first `planned` blocks of `self.blocks`, and follows the plan that results. The
     /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it, so they get no
-    /// offset. The running iteration began `cut` mallocs and frees ago.
+    /// offset. `cut` mallocs and frees of the running iteration have come so far.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();

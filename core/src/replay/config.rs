@@ -5,7 +5,8 @@ use crate::place::{self, Options, Solver};
 use crate::trace::period;
 use crate::{Block, WorkspaceLen, verify};
 
-/// The configuration of an [`Allocator`](super::Allocator).
+/// The configuration of an [`Allocator`](super::Allocator): its addresses, how much it can record and hold, and how it
+/// makes plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The bytes of the first range of addresses from which the allocator serves requests. With 0 there is no range

@@ -52,9 +52,9 @@ pub enum Answer {
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// If a request does not fit the plan's next request, this many of the plan's next requests are searched for one of its
-/// size. Requests whose blocks outlive the iteration do not count among them. The number is also the least number of
-/// missed requests for which a plan may be given up.
+/// If a request does not fit the plan's next request, a planned request of the same size is searched for among this
+/// many of the plan's next requests. Requests whose blocks outlive the iteration do not count among them. The number is
+/// also the least number of missed requests for which a plan may be given up.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
@@ -74,7 +74,7 @@ pub struct Replay<'a> {
     /// begins at the offset. If one does, its low half is 1 + the number of the block's request, and its high half is
     /// the block's tag, a number that the caller gave.
     slots: Table<'a, [u64; 2]>,
-    /// The length of the hash table `slots`, a power of two, less 1. A bitwise and of a hash with this mask gives an
+    /// The length of the hash table `slots`, a power of two, less 1. The bitwise AND of a hash and this mask is an
     /// index in the table.
     mask: u32,
     /// The alignment that the plan's sizes are rounded up to, in bytes.
@@ -305,8 +305,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Ends the iteration and begins the next. Returns whether the iteration that ended was served in full, as planned.
-    /// Blocks that are still live become overdue: no request gets their memory until they are freed.
+    /// Ends the iteration and begins the next. Returns whether all requests of the plan came in the iteration that
+    /// ended, no others came, and all were served as planned. Blocks that are still live become overdue: no request
+    /// gets their memory until they are freed.
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
@@ -336,9 +337,9 @@ impl<'a> Replay<'a> {
         self.followed
     }
 
-    /// Whether the requests differ so much from the plan that it is better given up: at least eight requests of this
-    /// iteration, and a quarter as many as the plan has, were not in the plan or found their place taken; or more than
-    /// 16 blocks that the plan had freed were live at once.
+    /// Whether the requests differ so much from the plan that it is better given up: the requests of this iteration
+    /// that were not in the plan, or found their place taken, are at least eight, and at least a quarter as many as the
+    /// plan has requests; or more than 16 blocks that the plan had freed were live at once.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
@@ -396,9 +397,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
-    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there; also if more than [`OVERDUE`]
-    /// such blocks were live at once, since it is then not known where they lie. `tag` is a number that is kept with
-    /// the block and returned by its free.
+    /// Answers [`Answer::Missed`] if a block that the plan has freed is still live and shares an address with the block
+    /// of the request; also if more than [`OVERDUE`] such blocks were live at once, since it is then not known where
+    /// they lie. `tag` is a number that is kept with the block and returned by its free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -473,12 +474,13 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that is larger than the plan's next request, that comes where the block of the plan's next
-    /// request outlives the iteration, or that comes after the plan's last request. If it belongs to the next
-    /// iteration, sets `ended` and answers [`Answer::Missed`]. Otherwise searches the plan's next requests for one of
-    /// its size, until one is found or [`AHEAD`] requests whose blocks have a place were compared; answers
-    /// [`Answer::Missed`] if none is found. Requests whose blocks outlive the iteration are compared too, but after
-    /// [`AHEAD`] of them the search may skip others.
+    /// Answers a request of `bytes` bytes in three cases: it is larger than the plan's next request, the block of the
+    /// plan's next request outlives the iteration, or all requests of the plan have come. In the last case, if the
+    /// request belongs to the next iteration, sets `ended` and answers [`Answer::Missed`]. Otherwise searches the
+    /// plan's requests from the next one on for one of the same size, and answers it; [`Answer::Missed`] if none is
+    /// found. The search ends after [`AHEAD`] requests whose blocks have a place. Requests whose blocks outlive the
+    /// iteration are compared too, and do not count; but after [`AHEAD`] of these, the search skips most of those that
+    /// follow.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {

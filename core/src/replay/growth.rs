@@ -10,7 +10,8 @@ use crate::Error;
 /// for the arena of a plan: for that the source is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// After this many iterations in which an empty range of addresses was not used, the range goes back to the [`Source`].
+/// After this many iterations in which no block was placed in an empty range of addresses, the range goes back to the
+/// [`Source`].
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -21,8 +22,8 @@ impl<S: Source> Allocator<'_, S> {
     }
 
     /// How many bytes to ask the [`Source`] for when a request needs a further range of addresses. This is a quarter of
-    /// all bytes that the allocator has, and at least [`LEAST_MORE`]; if it has no range, the configured capacity. For
-    /// a request that is larger, the caller asks for the bytes of the request.
+    /// all bytes that the allocator has, or [`LEAST_MORE`] if that is more. If it has no range, this is the configured
+    /// capacity instead. For a request that is larger, the caller asks for the bytes of the request.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
@@ -82,7 +83,8 @@ impl<S: Source> Allocator<'_, S> {
     }
 
     /// Adds 1 to the age of every range: the iterations since a block was last placed in it. Returns to the [`Source`]
-    /// the empty ranges of age [`IDLE`] or more. Called after each iteration.
+    /// the empty ranges of age [`IDLE`] or more. Called after each iteration; does nothing if the source gives no
+    /// further ranges.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();
@@ -90,8 +92,8 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Returns to the [`Source`] the empty ranges that were not used for at least `iterations` iterations; with 0, all
-    /// empty ranges.
+    /// Returns to the [`Source`] the empty ranges in which no block was placed for at least `iterations` iterations;
+    /// with 0, all empty ranges.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);

@@ -36,9 +36,9 @@ pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
 }
 
 /// Writes the blocks of one iteration to `blocks`, one for each malloc: first those that are freed in it, then the
-/// others. The newest `len` events are the iteration. As it repeats, any of these events may be its first: here it
-/// begins with the newest `cut` of them, and goes on with the others from the oldest. Sizes are rounded up to the
-/// alignment.
+/// others. The newest `len` events are the iteration. As the iteration repeats, any of these events may be its first:
+/// here it begins with the newest `cut` of them, and goes on with the others from the oldest. Sizes are rounded up to
+/// the alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

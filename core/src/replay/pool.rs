@@ -62,8 +62,9 @@ pub struct Pool<'a> {
     live: u64,
     /// The most bytes that were live at once so far.
     peak: u64,
-    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
-    /// the highest end of a block so far, used or not; added up over all ranges.
+    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
+    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
+    /// ranges that there are at that time.
     footprint: u64,
 }
 
@@ -303,8 +304,8 @@ impl<'a> Pool<'a> {
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
     /// at a time. Returns its address and its length in bytes. Keeps back the node numbers that
-    /// [`dissolve`](Self::dissolve) will need for blocks and runs of free bytes; at most `blocks` blocks of the arena
-    /// may be live then. `Err` where [`malloc`](Self::malloc) fails.
+    /// [`dissolve`](Self::dissolve) will need for blocks and runs of free bytes, if it is called with at most `blocks`
+    /// parts. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
@@ -356,14 +357,15 @@ impl<'a> Pool<'a> {
         self.live
     }
 
-    /// The most bytes that were live at once.
+    /// The most bytes that were live at once so far; the size of each block is rounded up to the alignment.
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
-    /// the highest end of a block so far, used or not; added up over all ranges.
+    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
+    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
+    /// ranges that there are at that time.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
@@ -460,7 +462,8 @@ mod tests {
         Pool::new(capacity, alignment, live, memory).unwrap()
     }
 
-    /// The holes between live blocks, as address and size.
+    /// The holes below, between and above the live blocks of a pool over `[0, capacity)`: of each, its address and its
+    /// size in bytes. `live` has the size of each live block by its address.
     fn holes(live: &BTreeMap<u64, u64>, capacity: u64) -> Vec<(u64, u64)> {
         let mut end = 0;
         let mut holes = Vec::new();
@@ -533,7 +536,9 @@ mod tests {
             prop_assert_eq!(pool.malloc(capacity), Ok(0));
         }
 
-        /// The parts of a dissolved block stay where they are; the rest is free.
+        /// If the arena is dissolved, the parts of it that are in use become blocks at their addresses, and the rest is
+        /// free. Beside the arena lie `before` blocks below and `after` blocks above it; `cells` says, for each 8 bytes
+        /// of the arena, whether they are in use.
         #[test]
         fn dissolving_keeps_the_parts(
             before in 0u64..3,

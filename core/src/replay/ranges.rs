@@ -147,7 +147,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// The age of range number `i`: how many iterations ago a block was last placed in it.
+    /// The age of range number `i`: how many iterations ago a block was last placed in it or, if none was, the range
+    /// was added.
     pub(super) fn age(&self, i: u32) -> u64 {
         self.list[i][3]
     }

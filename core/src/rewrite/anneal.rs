@@ -49,8 +49,8 @@ pub(super) struct Cooling {
 impl Cooling {
     /// The most time, in ns, that a new solution may take to be accepted. `present` is the time of the present
     /// solution; both times are counted in the same way, for example as the time that a solution adds to the original.
-    /// The result is `present` plus a random time, drawn by the Metropolis rule at the present temperature. The
-    /// temperature falls as `done` grows: the work that the search has done, in the unit of [`work`](Self::work).
+    /// The result is `present` plus a random time, which on average is the present temperature (the Metropolis rule).
+    /// The temperature falls as `done` grows: the work that the search has done, in the unit of [`work`](Self::work).
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

@@ -39,11 +39,13 @@ pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usiz
 impl<'a> Flat<'a> {
     /// Changes `rows`, a rewritten trace, into a flat trace: each live range of a block gets a block number of its own,
     /// and each run of an operator an operator number of its own. The rows were made from the trace `recorded`; they
-    /// may recompute operators, but not copy blocks to the host. `timings` is scratch memory with an entry for each
-    /// row.
+    /// may recompute operators, but not copy blocks to the host. Each row gets the time at which it ends, in ns, when
+    /// `rows` is simulated on `device`. The tables of the result are taken from `tables`. `scratch` is for the work
+    /// only, and so is `timings`, with an entry for each row.
     ///
     /// # Errors
-    /// As [`simulate::simulate`].
+    /// [`Error::Row`] for a row that does not match `recorded`, or if `recorded` is not a valid recording;
+    /// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `timings` or `scratch` is too short.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn new(
         recorded: &Recorded<'_>,

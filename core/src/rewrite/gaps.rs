@@ -48,8 +48,8 @@ record! {
         pub(super) version: VersionId,
         /// The latest earlier gap in which the block holds the same value; none if this gap is the first with it.
         pub(super) previous: Option<GapId>,
-        /// The gap before a persistent block's first access and the gap after its last access name each other here.
-        /// None for every other gap, and where the block has only one of the two.
+        /// If a persistent block has a gap before its first access and one after its last access: in each of these two,
+        /// the number of the other. None in every other gap.
         pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
         /// Whether the block is persistent and no operator of the iteration writes it: the host then has its value from
@@ -71,8 +71,8 @@ impl Gap {
 /// The kind of a gap: which copies the block needs if it is on the host in the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
-    /// A gap between two accesses of a block, of which the second is a read: the block is copied to the host, unless
-    /// the host has this value already, and at the end of the gap back to the device.
+    /// A gap between two accesses of a block, of which the second is a read. The block is copied to the host, unless
+    /// the host has this value already. At the end of the gap it is copied back to the device.
     Middle,
     /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
     /// never read again.
@@ -116,8 +116,8 @@ record! {
         /// The first boundary between operators at which the value can be copied to the host. None for a value that is
         /// never copied: one that a block holds before its first write, if the block is not persistent.
         pub(super) release: Option<u32>,
-        /// The last gap in which the block holds the value; none if there is none. `Gap::previous` leads from there to
-        /// the earlier ones.
+        /// The last gap in which the block holds the value; none if it holds the value in no gap. `Gap::previous` leads
+        /// from there to the earlier ones.
         last_gap: Option<GapId>,
         /// For the first value of a persistent block: the value that the block holds when the iteration ends. If the
         /// block is never written, that is the first value itself. None for every other value, and for a block that is
@@ -255,8 +255,9 @@ impl<'a> Gaps<'a> {
         })
     }
 
-    /// Takes note of an access of a block by an operator. Adds the idle time that ends with this access, if there is
-    /// one. If the access is a write, adds the value that the block holds from then on.
+    /// Takes note of an access of a block by an operator; `r` is the row of the access. Adds the idle time that ends
+    /// with this access, if there is one. If the access is the operator's first write of the block, adds the value that
+    /// the block holds from then on.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let block = r.block_id();
@@ -289,7 +290,7 @@ impl<'a> Gaps<'a> {
     /// - Notes which value the block holds when the iteration ends.
     /// - Adds the gap after the last access, if operators follow and there is a gap before the first access. Links the
     ///   two.
-    /// - Marks all gaps as clean if the block is never written: the host has its value from the start.
+    /// - Marks all gaps of the block as clean if it is never written: the host has its value from the start.
     fn close(&mut self, block: BlockId) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };

@@ -133,9 +133,9 @@ record! {
         /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
         /// written the block before the idle time begins.
         pub(super) writer: Option<u32>,
-        /// The operator that wrote the value which the block holds in the idle time, if the value is from the previous
-        /// iteration: in each iteration, the operator that writes the block last. None if the block has been written in
-        /// this iteration already, or if no operator ever writes it.
+        /// If the value that the block holds in the idle time is from the previous iteration: the operator that wrote
+        /// it there, the last of the iteration that writes the block. None if this iteration has written the block
+        /// before the idle time begins, or if no operator ever writes it.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -322,8 +322,8 @@ workspace! {
             /// write of its value to the time at which a copy out has to end. `u64::MAX` if the host has the value from
             /// the start.
             since[AwayId]: u64[most],
-            /// For each block that may be on the host, how long the link has to copy it back in, in ns: from the
-            /// earliest begin of such a copy to the time at which the block must be on the device.
+            /// For each block that may be on the host, how long the link has to copy it back in, in ns: from the time
+            /// at which a copy in may begin to the time at which the block must be on the device.
             until[AwayId]: u64[most],
             /// The indices of the blocks that may be on the host, sorted by how long ago their values were written, the
             /// latest value first.

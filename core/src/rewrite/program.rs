@@ -125,7 +125,9 @@ impl<'a> Program<'a> {
         self.time[operator + 1].saturating_sub(self.access_time[operator])
     }
 
-    /// The number that an operator of this trace has in the recording; [`Op::None`] if it has none.
+    /// The operator as the rows of the trace name it: [`Op::First`] with the number that they give, or [`Op::None`] if
+    /// they give none or if it has no accesses. That number may differ from `operator`, which is the operator's place
+    /// in the order of this trace, counted from 0.
     #[inline]
     pub(super) fn op(&self, operator: u32) -> Op {
         let [first, end] = self.accesses[operator];

@@ -78,8 +78,8 @@ impl Reference {
     }
 }
 
-/// Packs a reference into three numbers: the block, its value, and all other fields together. References are kept so
-/// short because they are read more often than anything else.
+/// Packs a reference into three numbers: the block, its value, and all other fields together. The search for
+/// recomputation reads references more often than other records, and short ones are read faster.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -138,9 +138,9 @@ record! {
         read: Option<u32>,
         /// The last operator so far that wrote the block; none if none did.
         written: Option<u32>,
-        /// The operator in whose rows the block is allocated; none if no row so far does it.
+        /// The operator to whose rows the block's malloc belongs; none until that row has been read.
         allocated: Option<u32>,
-        /// The operator among whose rows in the trace the block is freed; none until that row has been read.
+        /// The operator to whose rows the block's free belongs; none until that row has been read.
         freed: Option<u32>,
     }
 }
@@ -167,9 +167,9 @@ workspace! {
             /// operators read or write and that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
             /// For each operator o, the first operator (o or a later one) that overwrites or frees a block whose value
-            /// a recomputation of o reads or writes: after that, o cannot be recomputed any more. [`NONE`] if there is
-            /// none. Only blocks that are allocated and freed as recorded count. Persistent blocks that o both reads
-            /// and writes, such as a running mean, do not count either.
+            /// a recomputation of o reads or writes. Once that operator has run, o cannot be recomputed any more.
+            /// [`NONE`] if there is no such operator. Only blocks that are allocated and freed as recorded count.
+            /// Persistent blocks that o both reads and writes, such as a running mean, do not count either.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
             /// can be recomputed.
@@ -443,7 +443,8 @@ impl<'a> Values<'a> {
 
     /// Writes into each reference the [`Owner`] of its block, who decides when the block is allocated and freed. Lists
     /// in `managed` the references to blocks that the plan of recomputation allocates and frees, and in `made` the
-    /// values that can be recomputed. Fills `until`: after which operator an operator cannot be recomputed any more.
+    /// values that can be recomputed. Fills `until`: for each operator, the one after which it cannot be recomputed any
+    /// more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {

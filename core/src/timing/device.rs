@@ -84,8 +84,9 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The least size, in bytes, of a block that is worth copying to the host: a copy of this size takes twice the
-    /// latency. For smaller blocks, more than half of the time of a copy is latency.
+    /// The least size, in bytes, of a block that is worth copying to the host: a copy of this size to the host takes
+    /// twice the latency [`out_latency`](Self::out_latency). For smaller blocks, more than half of the time of such a
+    /// copy is latency.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {

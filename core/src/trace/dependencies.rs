@@ -25,7 +25,8 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// Length of the workspace that [`Dependencies::new`] needs, which finds which operators of a graph wait for which.
+/// Length of the workspace for [`Dependencies::new`], which finds which operators of a graph wait for which others.
+/// `nodes` is the number of operators, `operands` how many inputs and outputs they have together.
 pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
 }
@@ -37,10 +38,10 @@ pub(crate) struct Dependencies<'a> {
     /// For each tensor: how many nodes (operators) read or write it, which is how many entries the tensor has in
     /// `accesses`.
     len: Table<'a, u32>,
-    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). An
-    /// entry is the number of a node, and two bits: whether the node reads ([`READ`]) and whether it writes ([`WRITE`])
-    /// the tensor. A node that writes a persistent tensor has both bits: it updates the value that the tensor has
-    /// already.
+    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). The
+    /// first number of an entry is that of a node. The second number has two bits: whether the node reads ([`READ`])
+    /// and whether it writes ([`WRITE`]) the tensor. A node that writes a persistent tensor has both bits: it updates
+    /// the value that the tensor has already.
     accesses: Table<'a, [u32; 2]>,
     /// For each node (operator): the index in `to` at which the list of the nodes that wait for it begins. After the
     /// last node comes one more entry: how many entries of `to` are in use.
@@ -228,8 +229,9 @@ impl<'a> Dependencies<'a> {
 }
 
 /// Calls `edge(a, b)` for pairs of nodes (operators) that read or write the same tensor, where b has to wait for a.
-/// `entries` are the indices at which the accesses of this tensor stand in `accesses`. A pair is left out if b waits
-/// for a third node that waits for a.
+/// `accesses` lists the reads and writes of all tensors, tensor by tensor; `entries` are the indices in it for this
+/// tensor. Not every such pair is needed: where a third node has to run after a and before b, the call for a and b may
+/// be left out.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

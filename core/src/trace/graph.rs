@@ -28,8 +28,9 @@ use crate::error::{Buffer, RowFault};
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Length of the workspace that [`rows`], which writes the trace of a graph, needs for a graph of this size. `operands`
-/// is how many inputs and outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`rows`], which writes the trace of a graph. `tensors` and `nodes` are how many tensors
+/// and operators the graph has, `operands` how many inputs and outputs all operators have together
+/// ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
@@ -105,12 +106,13 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
 
 /// Adds a last operator to the trace of a graph. The operator reads all results, so that they are together on the
 /// device at the end even if the trace is rewritten. The results are the tensors that last to the end of the iteration
-/// ([`Storage::Iteration`]). The first `len` elements of `rows` are the trace, as [`rows`] has written it. The new
-/// operator takes no time; its number is the number of operators in the graph. Returns the new length of the trace:
-/// `len` plus the number of results. O(`len`).
+/// ([`Storage::Iteration`]) and that an operator uses. The first `len` elements of `rows` are the trace, as [`rows`]
+/// has written it. The new operator takes no time; its number is the number of operators in the graph. Returns the new
+/// length of the trace: `len` plus the number of results. O(`len`).
 ///
 /// If the trace is to be rewritten, the new operator has to be [ordered](super::Operator::ordered), as operators are by
-/// default; and so has every operator whose outputs nobody reads, since it could otherwise run after the new operator.
+/// default: it then keeps its place after the other ordered operators. An operator whose outputs nobody reads has to be
+/// ordered too, since it could otherwise run after the new operator.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no room for the reads.

@@ -26,8 +26,8 @@ pub struct Residency {
     pub ordinal: u32,
 }
 
-/// Length of the workspace that [`lifetimes`], which finds the live ranges of blocks, needs for a trace with `blocks`
-/// block numbers.
+/// Length of the workspace for [`lifetimes`], which finds the live ranges of blocks. `blocks` is how many block numbers
+/// the trace has.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks, indices: 2 * blocks }
@@ -40,10 +40,10 @@ pub fn residencies(rows: &[Row]) -> usize {
     rows.iter().filter(|r| r.event == Event::Malloc).count()
 }
 
-/// Finds the residencies of a trace, which are the live ranges of its blocks, each from a malloc to the block's next
-/// free. Writes the lifetime of each residency to `blocks`, in the order of the mallocs, and to `names` which block it
-/// belongs to and which of the block's live ranges it is. Returns how many residencies there are. The rows use block
-/// numbers below `block_count`. O(rows).
+/// Finds the residencies of a trace: the live ranges of its blocks, each from a malloc to the block's next free. Writes
+/// the lifetime of each residency to `blocks`, in the order of the mallocs. Writes to `names`, in the same order, the
+/// number of the block and which of the block's live ranges it is. Returns how many residencies there are. The rows use
+/// block numbers below `block_count`. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, a malloc of a live
@@ -94,20 +94,24 @@ pub fn lifetimes(
     Ok(needed)
 }
 
-/// Length of the workspace that [`of_rows`] needs, which finds the live range to which each row belongs.
+/// Length of the workspace for [`of_rows`], which finds the live range to which each row belongs. `rows` is the length
+/// of the trace, and `blocks` how many block numbers it has.
 pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
 
 ids! {
-    /// The number of a residency, a live range of a block. Residencies are numbered in the order of their mallocs.
+    /// The type of the number of a residency, which is a live range of a block. The residencies of all blocks are
+    /// numbered from 0, in the order of their mallocs.
     pub(crate) struct ResidencyId;
 }
 
-/// Finds for each row of a trace the residency to which it belongs: the live range of the row's block at this row.
+/// Finds for each row of a trace the residency to which it belongs: the live range of the row's block at this row. The
+/// table that is returned has the number of the residency at the index of the row.
 ///
 /// # Errors
-/// As [`lifetimes`].
+/// [`Error::Row`] for the first row that cannot follow the rows before it, such as a free of a block that is not
+/// allocated, and for 2³² or more rows.
 pub(crate) fn of_rows<'a>(
     rows: &[Row],
     block_count: usize,
@@ -119,8 +123,8 @@ pub(crate) fn of_rows<'a>(
     Ok(of)
 }
 
-/// Checks that each row of a trace can follow the rows before it; if not, returns the error that [`lifetimes`] would
-/// return.
+/// Checks that each row of a trace can follow the rows before it. Returns an error for the first row that cannot, such
+/// as a free of a block that is not allocated; for 2³² or more rows; and for a `block_count` of 2²⁸ or more.
 pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
     block::check_count(block_count)?;
     follow(rows, block_count, scratch, |_, _, _, _| ())
@@ -183,8 +187,8 @@ fn follow(
     Ok(())
 }
 
-/// Length of the workspace that [`merge`], which merges live ranges that share memory, needs for a trace with `blocks`
-/// block numbers.
+/// Length of the workspace for [`merge`], which merges live ranges that share memory. `blocks` is how many block
+/// numbers the trace has.
 #[must_use]
 pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }

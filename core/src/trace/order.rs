@@ -83,7 +83,7 @@ impl Options {
 pub struct Reuse {
     /// The number of the operator.
     pub node: u32,
-    /// The number of the tensor that the operator reads.
+    /// The number of the input over which the operator may write its output.
     pub input: u32,
     /// The bytes that writing over the input saves while the operator runs. They are saved only if no later operator
     /// uses the input.
@@ -112,8 +112,9 @@ impl Ordered {
     }
 }
 
-/// Length of the workspace that [`least_load`], which finds an order of operators, needs for a graph of this size.
-/// `operands` is how many inputs and outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`least_load`], which finds an order of operators. `tensors` and `nodes` are how many
+/// tensors and operators the graph has, `operands` how many inputs and outputs all operators have together
+/// ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)
@@ -121,24 +122,24 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], which finds a lower bound on the max load of all orders by minimum cuts. The
-/// memory of the [`Model`] on which it works is not counted.
+/// Length of the workspace for [`by_cuts`], which finds a lower bound on the max load of all orders by minimum cuts. It
+/// does not include the memory of the [`Model`], the operators and tensors on which `by_cuts` works.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace that [`search`], the search for an order of operators, needs. The memory of the [`Model`] on
-/// which it works is not counted.
+/// Length of the workspace for [`search`], the search for an order of operators. It does not include the memory of the
+/// [`Model`], the operators and tensors on which the search works.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. The
-/// returned max load is that of the trace that [`rows`](super::graph::rows) writes for a graph that lists its operators
-/// in this order, if no operator works in place.
+/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. If
+/// no operator works in place, the returned max load is that of a trace: the one that [`rows`](super::graph::rows)
+/// writes if the graph lists its operators in the order found.
 ///
 /// `operators` says, by operator number, which operators may work in place. Such an operator takes no memory for its
 /// first output if its first input has the same size and is read for the last time. Operators beyond the end of the
@@ -191,14 +192,15 @@ pub fn least_load(
     })
 }
 
-/// Finds an order of operators with the least max load, as [`least_load`] does. `reuses` says over which inputs the
-/// operators may write their outputs. Of the reuses of one operator, only the two that save most count. No reuse saves
-/// more than the bytes of its input, or more than the bytes of the largest output. Persistent tensors do not count:
-/// they are never written over, nor written over others.
+/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`.
+/// Differs from [`least_load`] in one thing: `reuses` says over which inputs the operators may write their outputs. Of
+/// the reuses of one operator, only the two that save most count. A reuse saves at most the bytes of its input, and at
+/// most the bytes of the operator's largest output. Persistent tensors are left out: nothing is written over a
+/// persistent input, and a persistent output is written over no input.
 ///
 /// # Errors
-/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph, or whose tensor is
-/// no input of the operator.
+/// Those of [`least_load`]; and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph, or whose
+/// tensor is no input of the operator.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -278,8 +280,9 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
 }
 
 /// Searches for an order of operators with a lower max load than that of `order`, which must be a valid order. Writes
-/// the best order found to `order`. `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends
-/// early when `stops` returns true.
+/// the best order found to `order`; if it finds no better one, the max load of `order` stays the same. Returns the max
+/// loads of the order found and of the given one, and a lower bound on the max load of all orders. `lower_bound` is a
+/// bound that is known before, in bytes; 0 if none is. Ends early when `stops` returns true.
 pub(crate) fn search(
     model: &mut Model<'_>,
     lower_bound: u64,
@@ -337,9 +340,9 @@ fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Wor
 }
 
 /// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,
-/// and which operators wait for which. Then calls `reuse`, which adds to the model which operators may write their
-/// outputs over which inputs. Returns an error for a tensor of 0 bytes that is used or persistent, if the sum of all
-/// sizes overflows, and if `reuse` does.
+/// and which operators wait for which. Then calls `reuse`: it is to tell the model over which inputs the operators may
+/// write their outputs. Returns an error for a tensor of 0 bytes that is used or persistent, if the sum of all sizes
+/// overflows, and if `reuse` does.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

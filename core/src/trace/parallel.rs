@@ -42,8 +42,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 /// one for each bit of a word.
 const SLICE: u32 = u64::BITS;
 
-/// Length of the workspace that [`lifetimes`], which finds lifetimes for operators that run in parallel, needs.
-/// `operands` is how many inputs and outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`lifetimes`], which finds lifetimes for operators that run in parallel. `operands` is
+/// how many inputs and outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
@@ -52,18 +52,19 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 
 /// Finds lifetimes for the blocks of a graph whose operators may run in other orders or at the same time, as its
 /// dependencies and streams allow. Blocks whose lifetimes do not overlap can share memory however the operators run.
-/// Writes the lifetimes to `blocks`, and to `names` the block of the trace that each lifetime belongs to, as
-/// [`Graph::blocks`] numbers blocks. Returns how many blocks there are. Steps are indices in the topological order in
-/// which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors
-/// that no operator uses have no block.
+/// Writes the lifetimes to `blocks`; writes to `names`, in the same order, the number of the block that has this
+/// lifetime, as [`Graph::blocks`] numbers blocks. Returns how many lifetimes there are, one for each block. Steps are
+/// indices in the topological order in which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors
+/// are always alive; other tensors that no operator uses have no block.
 ///
 /// `streams` says on which stream each operator runs. The operators of one stream run one after the other, in the
 /// topological order. An operator whose stream is not below the number of operators, or for which `streams` has no
 /// entry, is on no stream: it runs whenever its dependencies allow.
 ///
 /// # Errors
-/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`] if all blocks together have 2⁶⁴ bytes or more;
-/// [`Error::BufferTooSmall`] if `blocks` or `names` is shorter than [`Graph::blocks`], or the workspace is too short.
+/// Those of [`graph::rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all blocks
+/// together have 2⁶⁴ bytes or more; [`Error::BufferTooSmall`] if `blocks` or `names` is shorter than [`Graph::blocks`],
+/// or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
@@ -125,8 +126,8 @@ pub fn lifetimes(
     Ok(found)
 }
 
-/// Length of the workspace that [`longest_paths`], which puts operators on streams, needs. `operands` is how many
-/// inputs and outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`longest_paths`], which puts operators on streams. `operands` is how many inputs and
+/// outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
@@ -139,8 +140,10 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
 /// operator comes first in the topological order is taken. O(paths · edges).
 ///
 /// # Errors
-/// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
-/// workspace too short.
+/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that is produced
+/// twice, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::TooManyBlocks`] for 2²⁸ or more
+/// tensors, operators or operands; [`Error::BufferTooSmall`] if `streams` has fewer elements than the graph has
+/// operators, or the workspace is too short.
 pub fn longest_paths(
     graph: &Graph<'_>,
     paths: u32,

@@ -104,18 +104,22 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.follow(time_ns, block, Event::Free)
     }
 
-    /// Records that the current operator reads a block. Nothing is recorded if `block` is [`OUTSIDE`].
+    /// Records that the current operator reads a block. The row belongs to no operator if none has begun or the last
+    /// one has ended. Nothing is recorded if `block` is [`OUTSIDE`].
     ///
     /// # Errors
-    /// As [`free`](Self::free).
+    /// [`Error::Row`] if no malloc returned the number `block`, or the time is before the time of the last row;
+    /// [`Error::BufferTooSmall`] if the buffer is full: the call may be repeated after [`hand_over`](Self::hand_over).
     pub fn read(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
         self.follow(time_ns, block, Event::Read)
     }
 
-    /// Records that the current operator writes a block. Nothing is recorded if `block` is [`OUTSIDE`].
+    /// Records that the current operator writes a block. The row belongs to no operator if none has begun or the last
+    /// one has ended. Nothing is recorded if `block` is [`OUTSIDE`].
     ///
     /// # Errors
-    /// As [`free`](Self::free).
+    /// [`Error::Row`] if no malloc returned the number `block`, or the time is before the time of the last row;
+    /// [`Error::BufferTooSmall`] if the buffer is full: the call may be repeated after [`hand_over`](Self::hand_over).
     pub fn write(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
         self.follow(time_ns, block, Event::Write)
     }

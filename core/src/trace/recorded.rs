@@ -135,7 +135,8 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Length of the workspace that [`Operators::new`], which finds the operators of a recording, needs.
+/// Length of the workspace for [`Operators::new`], which finds the operators of a recording. `rows` is how many rows
+/// the recording has, `blocks` how many block numbers.
 pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
 }
@@ -144,12 +145,13 @@ pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// of its operators has to do the accesses (reads and writes of blocks) that it did in the recording.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
-    /// The row of the first access of each operator, in the order of the operators' numbers. Accesses that belong to no
-    /// operator are left out.
+    /// The row of the first access of each operator, sorted by the operators' numbers. Operators without accesses have
+    /// no entry, so the index here is not the operator's number. Accesses that belong to no operator are left out. Only
+    /// the first `first_count` entries are used.
     first: Table<'a, u32>,
     first_count: u32,
-    /// Accesses that belong to no operator are found one after the other. The search for the next one begins at this
-    /// row of the recording: the row after the last that was found; 0 at first.
+    /// The row of the recording at which the search for the next access that belongs to no operator begins. It is the
+    /// row after the last such access that was found; 0 at first.
     loose: usize,
     /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
@@ -183,7 +185,8 @@ impl Progress {
 
 impl<'a> Operators<'a> {
     /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, for an
-    /// operator that is recomputed, and for an operator whose accesses do not directly follow each other.
+    /// operator that is recomputed, and for an operator if another access, which is not its own, comes between two of
+    /// its accesses.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -263,9 +266,9 @@ impl<'a> Operators<'a> {
     }
 
     /// The time in the recording, in ns, from the operator's previous access to its access in row `row`; 0 if `row` is
-    /// its first access. A recomputed operator leaves out some accesses ([`Self::to_come`]), but takes its whole time.
-    /// So its first access that is not left out counts from the operator's first access in the recording, and its last
-    /// one counts up to the operator's last access in the recording.
+    /// its first recorded access. A recomputed operator takes as long as in the recording, though it leaves out some of
+    /// its recorded accesses ([`Self::to_come`]). So the time of the first access that it does begins at its first
+    /// recorded access. The time of the last access that it does ends at its last recorded access.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         let time = |row: usize| self.rows.get(row).map_or(0, |r| r.time_ns);
         let before = progress.first.max(progress.next.saturating_sub(1));
@@ -300,9 +303,9 @@ pub(crate) fn number(op: Op) -> u64 {
     }
 }
 
-/// The row after the last access of an operator, whose first access is in the row `first`. All accesses that follow
-/// directly with the same operator number belong to the operator. An access that has no operator number is an operator
-/// of its own.
+/// The row after the last access of an operator, where `first` is the row of its first access. The accesses after this
+/// one belong to the operator too, up to the first that has another operator number or none. Mallocs, frees and copies
+/// between the accesses make no difference. An access without an operator number is an operator of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;

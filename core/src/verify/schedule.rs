@@ -116,9 +116,10 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
-/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`];
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` is shorter or longer than [`Room`] says, or
-/// the workspace is too short.
+/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`] if the blocks that are copied do not
+/// fit on the host; [`Error::Device`] if a figure of `device` is wrong; [`Error::TooManyBlocks`] if there are more
+/// blocks than can be planned; [`Error::BufferTooSmall`] if a slice of `room` is shorter or longer than [`Room`] says,
+/// or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -322,8 +323,8 @@ impl<'a> Seen<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// False once a recomputed operator has read an undefined value, or another than in the recording: all that it
-    /// writes is then undefined, even what it wrote before that read. Otherwise true.
+    /// True at first. False once a recomputed operator has read an undefined value, or another value than in the
+    /// recording: all that it writes is then undefined, even what it wrote before that read.
     same: bool,
     /// The recorded row of a free: of the operator's frees between its accesses so far, the one that stands last in the
     /// recording; 0 if there was none. A malloc that comes now must stand after that row in the recording too, since no
@@ -353,8 +354,9 @@ struct State<'a> {
     marks: Table<'a, [u32; 2]>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// The row of the recording after the [ordered](Operator::ordered) operator, or access without operator, that began
-    /// last; 0 before the first. The next such one is searched from here on, since they keep the recorded order.
+    /// A row of the recording: the one after the last access of the [ordered](Operator::ordered) operator that began
+    /// last, or after the access without operator, if that came later; 0 before the first. Both keep the recorded
+    /// order, so the next of them must stand in the recording from this row on.
     next: usize,
     /// By recorded row: 1 if it is the first access of an operator whose first run has begun; otherwise 0.
     begun: Table<'a, u32>,
@@ -467,8 +469,9 @@ impl State<'_> {
         }
     }
 
-    /// Whether the current operator, which has come to `progress`, may free block `giver` now, so that block `taker`
-    /// reuses the memory of `giver` in place. False if `taker` is `None`.
+    /// Whether the current operator may free block `giver` now, so that block `taker` reuses the memory of `giver` in
+    /// place. `progress` says where the accesses of this operator stand in the recording, and which of them are done.
+    /// False if `taker` is `None`.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {

@@ -56,7 +56,7 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A GPU, to run programs on. Clones are the same GPU.
+/// A GPU, to run programs on. A clone is a second handle of the same GPU.
 #[derive(Clone)]
 pub struct CudaBackend {
     shared: Arc<Shared>,
@@ -94,7 +94,8 @@ enum ArenaKind {
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
 }
 
-/// Pinned memory on the host.
+/// Pinned memory: memory of the host that the system neither moves nor writes to disk, so that the GPU can copy from it
+/// and to it directly.
 pub struct Pinned {
     shared: Arc<Shared>,
     start: *mut c_void,
@@ -237,7 +238,8 @@ impl Shared {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// The properties of memory that the driver is to allocate: on this device, and not shared with other processes.
+    /// The properties of memory that the driver is to allocate. It lies on this device, is not shared with other
+    /// processes, and can be read and written by other devices if `rdma` says so.
     fn properties(&self) -> CUmemAllocationProp {
         // SAFETY: zero is a value of every field: numbers, a pointer, and enums whose first value is 0.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };

@@ -1,4 +1,5 @@
-//! The memory of a host that stands in for a device: the device's memory, and pinned memory.
+//! The memory of a host that stands in for a device: the memory of the device, and the pinned memory. Pinned memory is
+//! the host's side of copies to and from the device.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

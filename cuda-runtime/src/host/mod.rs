@@ -49,7 +49,7 @@ struct Ledger {
     arenas: Vec<(Arc<Allocation>, u64)>,
 }
 
-/// The host as a stand-in for a device. Clones are the same device.
+/// The host as a stand-in for a device. A clone is a second handle of the same device.
 #[derive(Clone)]
 pub struct HostBackend {
     shared: Arc<Shared>,
@@ -76,7 +76,8 @@ pub struct Arena {
     room: u64,
 }
 
-/// Pinned memory of a [`HostBackend`].
+/// Pinned memory of a [`HostBackend`]: the host's side of copies to and from the device. On a GPU this memory is
+/// pinned, so that the system does not move it; here it is ordinary memory.
 pub struct Pinned {
     shared: Arc<Shared>,
     memory: Arc<Allocation>,

@@ -1,4 +1,5 @@
-//! The options of a host that stands in for a device, and the types in which its kernels get their operands.
+//! The options of a host that stands in for a device, and the types in which its kernels get their operands. Pinned
+//! memory is the host's side of copies to and from the device.
 
 use std::time::Duration;
 

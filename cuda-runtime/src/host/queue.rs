@@ -65,8 +65,9 @@ pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
     pub(super) fault: Option<Fault>,
     pub(super) races: Option<Races>,
-    /// The time of the latest event that the host has waited for, in ns; counted as `Point::reached` is. Work that a
-    /// stream is given after that wait does not begin before this time.
+    /// The time of the latest event that the host has waited for, in ns since the device was made. The time is real if
+    /// each stream is a thread, and simulated otherwise. Work that a stream is given after the host has waited does not
+    /// begin before this time.
     pub(super) host_clock: f64,
     /// How many more kernels, copies and host calls succeed before the device is made to fail, as a test; `None` if it
     /// is not to fail.

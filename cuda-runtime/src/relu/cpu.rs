@@ -273,8 +273,9 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
 /// apart.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// What a forward or backward pass returns for elements that it does not return unchanged: 0 for ReLU, the element
-    /// times the slope for leaky ReLU. Computed for all elements of the block; the caller takes those that it needs.
+    /// What a forward or backward pass returns for the elements that it changes: 0 for ReLU, the element times the
+    /// slope for leaky ReLU. Computed for all elements of the block; for those that pass unchanged, the caller does not
+    /// use it.
     ///
     /// # Safety
     /// `wide` is true only if the processor has AVX2 and F16C.

@@ -103,12 +103,12 @@ impl Operands {
                 return Err(Error::Misaligned { address, alignment });
             }
         }
-        let too_long = Error::TooLong { elements: self.elements };
-        let bytes = self.elements.checked_mul(width).ok_or(too_long.clone())?;
         // A grid has at most 2^31 - 1 blocks.
-        let blocks =
-            i32::try_from(bytes.div_ceil(BLOCK_BYTES)).map(i32::cast_unsigned).map_err(|_| too_long.clone())?;
-        let words = usize::try_from(self.elements).map_err(|_| too_long)?;
+        let most = u64::from(i32::MAX.cast_unsigned()) * (BLOCK_BYTES / width);
+        let too_long = || Error::TooLong { elements: self.elements, most };
+        let bytes = self.elements.checked_mul(width).ok_or_else(too_long)?;
+        let blocks = i32::try_from(bytes.div_ceil(BLOCK_BYTES)).map(i32::cast_unsigned).map_err(|_| too_long())?;
+        let words = usize::try_from(self.elements).map_err(|_| too_long())?;
         let mask_bytes = 4 * mask_words(words) as u64;
         if self.mask_bytes < mask_bytes {
             let got = usize::try_from(self.mask_bytes / 4).unwrap_or(usize::MAX);
@@ -170,10 +170,13 @@ impl Kernels {
     /// at `from`, and the mask that the forward pass has written.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`], or [`Error::Mask`] for operands that the kernels
+    /// cannot take; [`Error::Driver`] if the launch fails.
     ///
     /// # Safety
-    /// As [`forward`](Self::forward).
+    /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the
+    /// context's device, with the lengths given, until the launch is done on the stream; meanwhile nobody else uses
+    /// what the launch writes.
     pub unsafe fn backward(&self, stream: CUstream, activation: Activation, operands: Operands) -> Result<(), Error> {
         // SAFETY: as promised.
         unsafe { self.launch(stream, activation, Direction::Backward, operands) }
@@ -183,7 +186,9 @@ impl Kernels {
     /// elements.
     ///
     /// # Safety
-    /// As [`forward`](Self::forward).
+    /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the
+    /// context's device, with the lengths given, until the launch is done on the stream; meanwhile nobody else uses
+    /// what the launch writes.
     unsafe fn launch(
         &self,
         stream: CUstream,
@@ -299,9 +304,12 @@ mod tests {
         assert_eq!(Operands { mask: 0xc00, ..GOOD }.check(), Ok(2));
         assert_eq!(Operands { mask: 0xc04, ..GOOD }.check(), Err(Error::Overlap { address: 0x1000 }));
         assert_eq!(Operands { mask: 0x10ffc, ..GOOD }.check(), Err(Error::Overlap { address: 0x10ffc }));
-        for elements in [u64::MAX, u64::MAX / 4, u64::from(i32::MAX.cast_unsigned()) * 4096 + 1] {
-            let long = Operands { elements, from: 0, to: 0, mask: 1 << 63, mask_bytes: u64::MAX, ..GOOD };
-            assert_eq!(long.check(), Err(Error::TooLong { elements }));
+        let most = u64::from(i32::MAX.cast_unsigned()) * 4096;
+        let long =
+            |elements| Operands { elements, from: 0, to: 0, mask: 1 << 63, mask_bytes: u64::MAX, ..GOOD }.check();
+        assert_eq!(long(most), Ok(i32::MAX.cast_unsigned()));
+        for elements in [u64::MAX, u64::MAX / 4, most + 1] {
+            assert_eq!(long(elements), Err(Error::TooLong { elements, most }));
         }
         let elements = u64::from(i32::MAX.cast_unsigned()) * 4096;
         let longest = Operands { elements, from: 0, to: 0, mask: 1 << 63, mask_bytes: elements / 8, ..GOOD };

@@ -103,6 +103,8 @@ pub enum Error {
     TooLong {
         /// How many elements the launch was asked to compute.
         elements: u64,
+        /// The most elements of this format that one launch can compute.
+        most: u64,
     },
     /// The CUDA driver failed.
     Driver(crate::Error),
@@ -121,7 +123,7 @@ impl core::fmt::Display for Error {
             Self::Mask { needed, got } => write!(f, "the mask has {got} words and needs {needed}"),
             Self::Misaligned { address, alignment } => write!(f, "{address:#x} is no multiple of {alignment}"),
             Self::Overlap { address } => write!(f, "two operands share memory at {address:#x}"),
-            Self::TooLong { elements } => write!(f, "{elements} elements are too many for a launch"),
+            Self::TooLong { elements, most } => write!(f, "a launch has {elements} elements, and {most} are possible"),
             Self::Driver(error) => error.fmt(f),
         }
     }

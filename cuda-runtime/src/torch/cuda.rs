@@ -39,7 +39,8 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Functions of drivers from CUDA 11.2 on: stream-ordered allocations.
+    /// Functions of drivers from CUDA 11.2 on, for stream-ordered allocations: mallocs and frees that take effect in
+    /// the order of a stream's work.
     PoolFunctions {
         create: "cuMemPoolCreate" (*mut CUmemoryPool, *const CUmemPoolProps);
         set: "cuMemPoolSetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
@@ -51,8 +52,9 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Functions for the time in which a stream's work is captured into a CUDA graph. Drivers have both from CUDA 10.1
-    /// on; with an older driver, it is assumed that no stream is captured.
+    /// Two functions that are needed where a stream's work is captured into a CUDA graph: one tells whether it is, and
+    /// the other sets which calls the driver refuses meanwhile. Drivers have them from CUDA 10.1 on; with an older
+    /// driver, it is assumed that no stream is captured.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
@@ -62,12 +64,14 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The driver's error `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: it was asked whether the default stream is captured, while
-/// another stream, one that stays in order with the default stream, is captured into a CUDA graph.
+/// The driver's error `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`. The driver returns it when it is asked whether the default
+/// stream is captured, while it captures another stream into a CUDA graph, one that stays in order with the default
+/// stream.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
-/// A pool of stream-ordered allocations, and the driver's functions for it.
+/// A memory pool of the driver's, for allocations that take effect in the order of a stream's work; and the driver's
+/// functions for it.
 struct Pool {
     functions: PoolFunctions,
     pool: CUmemoryPool,

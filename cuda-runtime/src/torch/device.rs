@@ -30,8 +30,8 @@ const LEGACY: Stream = 1;
 
 /// Device memory for a plan's arena, allocated by the driver as one piece.
 struct Backing {
-    /// The number of the allocation's first byte. The allocator plans in numbers instead of addresses: the block `d`
-    /// bytes after the first byte has the number `start + d`.
+    /// The number of the allocation's first byte. The allocator plans in numbers instead of addresses: the byte at the
+    /// address `address + d` has the number `start + d`.
     start: u64,
     bytes: u64,
     address: u64,
@@ -277,8 +277,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Notes that work in this stream uses the block too (`Tensor.record_stream`): its memory is reused only after that
-    /// work. The address 0 does nothing.
+    /// Notes that work in this stream uses the block at `address` too (`Tensor.record_stream`): the block's memory is
+    /// reused only after that work. The address 0 does nothing.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`.

@@ -1,8 +1,8 @@
 //! Device memory of the CUDA graphs that PyTorch captures.
 //!
 //! Problem: while a stream is captured, its work becomes part of a graph instead of being done. What is allocated
-//! meanwhile belongs to the graph. The graph uses the same addresses each time it is launched, also after PyTorch has
-//! freed them, and until PyTorch destroys it.
+//! meanwhile belongs to the graph. The graph uses the same addresses each time it is launched, until PyTorch destroys
+//! the graph, and also after PyTorch has freed the memory at these addresses.
 //!
 //! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch
 //! calls it: one for each graph, or for several that are never launched at the same time. A freed block is given out

@@ -14,13 +14,14 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::Needed;
 
 /// Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
-/// them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
-/// tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
-/// The next request is then taken to be the first of the plan. But if the caller marks iterations and none is under
-/// way, the first request after the next sublet_iteration_begin is taken to be the first of the plan.
+/// them, and an offset in bytes for each. The plan is verified first, in a workspace of the size that
+/// sublet_verify_workspace tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed
+/// anew, at multiples of it. The next request is then taken to be the first of the plan. But if the caller marks
+/// iterations and none is under way, the first request after the next sublet_iteration_begin is taken to be the first
+/// of the plan.
 ///
-/// A plan of 0 blocks, such as an allocator without a plan exports, is no plan: with it, this call does what
-/// sublet_forget does.
+/// If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. An allocator without a plan exports a
+/// text with 0 blocks.
 ///
 /// Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
 /// half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.
@@ -96,10 +97,10 @@ const HEADER: &str = "id,lower,upper,size,offset";
 /// order of the lines, and an offset for each. The numbers in the column `id` are not used. `count` receives how many
 /// blocks there are; with a capacity of 0 only `count` is written.
 ///
-/// SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
-/// five numbers, `lower` and `upper` below 2^32 and the others below 2^64. SUBLET_STATUS_BUFFER_TOO_SMALL: the text has
-/// more than `capacity` blocks, and `capacity` is not 0. Whether the plan is valid is not checked here, but by
-/// sublet_verify and sublet_adopt.
+/// SUBLET_STATUS_PLAN_TEXT: the first line is not `id,lower,upper,size,offset`, or a later line is not five numbers
+/// with commas between them. `lower` and `upper` must be below 2^32, and the other numbers below 2^64.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the text has more than `capacity` blocks, and `capacity` is not 0. Whether the plan
+/// is valid is not checked here, but by sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(
@@ -148,8 +149,9 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether `byte` ends a line: a line feed does, and so does `None`, the end of the text. A carriage return does if
-    /// a line feed or the end of the text follows it; to find out, the next byte is read.
+    /// Whether `byte`, which was read last, ends a line. A line feed does, and so does the end of the text, which is
+    /// `None`. After a carriage return the next byte is read: the line ends if this is a line feed or the end of the
+    /// text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

@@ -163,15 +163,15 @@ void test_gpu_relu(void) {
     on.elements = 8;
     on.from = at + 2;
     on.to = at;
-    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 1, 4, at + 2,
+    FAILS(SUBLET_STATUS_MISALIGNED_OPERAND, 1, 4, at + 2,
           sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
     on.from = at;
     on.to = at + 4;
-    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 1, 0, at + 4,
+    FAILS(SUBLET_STATUS_OVERLAPPING_OPERANDS, 1, 0, at + 4,
           sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
     on.to = at;
     on.elements = UINT64_MAX;
-    FAILS(SUBLET_STATUS_LENGTH_OVERFLOW, 1, 0, UINT64_MAX,
+    FAILS(SUBLET_STATUS_LENGTH_OVERFLOW, 1, INT32_MAX * UINT64_C(4096), UINT64_MAX,
           sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
     on.elements = 8;
     sublet_relu_params params = {.struct_size = sizeof params, .format = 9};

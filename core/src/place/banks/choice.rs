@@ -63,8 +63,8 @@ pub(super) struct Chosen {
     /// The cost that the chosen blocks save in the bank of memory or, with [`Excess::Merged`], an upper bound on what
     /// any choice saves. `None` if no choice was found that fits and takes all blocks that have to lie in the bank.
     pub(super) gain: Option<u64>,
-    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. False if, at
-    /// some block, more than [`WIDTH`] choices might still have become the best, or if a block began while [`SLOTS`]
+    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. False if states
+    /// of the search were dropped or merged because more than [`WIDTH`] were left, or if a block began while [`SLOTS`]
     /// others were alive.
     pub(super) exact: bool,
 }
@@ -252,8 +252,9 @@ impl<'a> States<'a> {
     }
 
     /// Drops each state of the search that is no better than another: the other saves at least as much cost, and all
-    /// living blocks of the other are in the dropped one too. If at most [`WIDTH`] are left then, returns true. Else
-    /// drops or merges those that are least promising at `step`, where the present block begins, and returns false.
+    /// its living blocks are living blocks of the dropped state too. If at most [`WIDTH`] states are then left, returns
+    /// true. Else drops or merges those that have saved least before `step`, at which the present block begins, and
+    /// returns false.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -288,9 +289,9 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` entries of `kept`, which are states of the search, by score, the highest first. The score
-    /// is the cost that the chosen blocks have saved before `step`. What a block saves is spread evenly over its
-    /// lifetime.
+    /// Sorts the first `left` entries of `kept`, the list of the states of the search that are still in use, by score,
+    /// the highest first. The score of a state is the cost that its chosen blocks have saved before `step`, where the
+    /// cost that a block saves is spread evenly over its lifetime. Writes the scores to `score`.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -301,17 +302,18 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// Of the cost that a block saves in the bank of memory, the part that belongs to the steps from `step` on; each
-    /// step of its lifetime has an equal part. The block is given by its slot, the number of its bit among the living
-    /// blocks.
+    /// The part of a block's saved cost that belongs to the steps from `step` on: the cost that the block saves in the
+    /// bank of memory is spread evenly over the steps of its lifetime. `slot` is the number of the block's bit among
+    /// the living blocks. The part is rounded down.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Merges the states of the search at the indices `first..left` of `kept` into the state at `first`. This one then
-    /// has only the living blocks that all of them have, and saves as much cost as the best of them.
+    /// Merges several states of the search into one: those at the indices `first..left` of `kept`, the list of states.
+    /// The one at index `first` stays. It then has only the living blocks that all of them have, and as much gain as
+    /// the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {
@@ -355,8 +357,9 @@ mod tests {
         (found, taken)
     }
 
-    /// The cost that a choice of blocks for the bank of memory saves, the sum of their gains; `None` if the chosen
-    /// blocks exceed the capacity at some step, or leave out one that has to lie in the bank.
+    /// The cost that a choice of blocks for the bank of memory saves: the sum of the gains of the blocks i for which
+    /// `taken[i]` is true. `None` if the chosen blocks exceed the capacity at some step, or if a block that has to lie
+    /// in the bank is not chosen.
     fn gain(candidates: &[Candidate], capacity: u64, taken: &[bool]) -> Option<u64> {
         let all = || candidates.iter().zip(taken);
         let fits = candidates.iter().all(|c| {

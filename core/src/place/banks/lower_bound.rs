@@ -39,8 +39,8 @@ impl<'a> Fast<'a> {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i` in the banks of memory of least cost, if `here` is true; in the other banks, if
-    /// `here` is false. `None` if the block may lie in none of the banks that are asked for.
+    /// The least price of block `i`: in the banks of memory of least cost if `here` is true, in all other banks if
+    /// `here` is false. `None` if the block may lie in none of the banks asked for.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
@@ -51,15 +51,15 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of block `i` rises if the block lies in a bank of memory that is not one of
-    /// least cost. `None` if the block may lie in no bank of least cost, or in no other one.
+    /// The least amount by which the price of block `i` is higher in a bank of memory that is not one of least cost
+    /// than in one of least cost. `None` if the block may lie in no bank of least cost, or in no other one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// How many fraction bits a fixed-point number in [`bound_by_step`] has: the cost that each byte of a block adds if the
-/// block lies in a bank that is not one of least cost.
+/// How many fraction bits a fixed-point number in [`bound_by_step`] has. The number is what each byte of a block adds
+/// to the cost if the block lies in a bank that is not one of least cost.
 const FRACTION: u32 = 32;
 
 /// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
@@ -74,10 +74,10 @@ pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratc
 }
 
 /// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
-/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. First, the extra cost is computed
-/// as if only those blocks lay in the fast banks that may lie in no other. From this is subtracted the most that a set
-/// of blocks can save by lying in the fast banks, within their capacity. The result is in bytes times the unit of
-/// [`Bank::cost`].
+/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. The bound is a difference. The
+/// first number is the extra cost if the fast banks hold only the blocks that may lie in no other bank. Subtracted is
+/// an upper bound on what the other blocks can save by lying in the fast banks, within the capacity of these. The
+/// result is in bytes times the unit of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));

@@ -250,10 +250,10 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room. Returns the sum
-    /// of the prices that the blocks have in their banks. `Err` if a block is left without a bank: with [`Way::Choice`]
-    /// it is `Err(None)`, which does not say which block; with the other ways it is `Err(Some(error))`, and the error
-    /// names the block.
+    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room. `by_loss` and
+    /// `by_size` list all blocks, in the orders for [`Way::Loss`] and [`Way::Size`]. Returns the sum of the prices that
+    /// the blocks have in their banks. `Err` if a block is left without a bank: with [`Way::Choice`] it is `Err(None)`,
+    /// which does not say which block; with the other ways it is `Err(Some(error))`, and the error names the block.
     fn fill(
         &mut self,
         way: Way,
@@ -277,10 +277,11 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later one
-    /// and, of the other blocks, the set that saves most cost, compared with the next more costly bank. If `parts` is
-    /// not 0, these other blocks must have at least the size of the bank's capacity divided by `parts`. `None` if a
-    /// block is left without a bank.
+    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later bank
+    /// and, of the other blocks, a set that saves as much cost as possible, compared with the next more costly bank. If
+    /// `parts` is not 0, these other blocks must have at least the size of the bank's capacity divided by `parts`. If
+    /// no offsets are found for all blocks of the bank, blocks that save little go on to later banks. `None` if a block
+    /// is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -329,8 +330,9 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Puts each block, in the order of `order`, into the cheapest of its banks of memory in which all blocks can then
-    /// be placed. The error is [`Error::NoBank`] for the first block that has no such bank.
+    /// Puts each block, in the order of `order`, into a bank of memory: the cheapest in which it may lie, and in which
+    /// it can be placed together with the blocks that are there already. The error is [`Error::NoBank`] for the first
+    /// block that has no such bank.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -341,17 +343,19 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// Moves block `i` to a cheaper bank of memory than it lies in, if all blocks of that bank can then be placed.
-    /// Returns whether it has moved.
+    /// Moves block `i` to the cheapest bank of memory that has room for it, if the block's price there is below its
+    /// price in its present bank. A bank has room if all its blocks can be placed together with block `i`. The block
+    /// stays if the other blocks of its present bank cannot be placed without it. Returns whether the block has moved.
     fn promote(&mut self, i: u32) -> bool {
         let now = self.price(i, self.bank[i]);
         self.move_below(i, now)
     }
 
-    /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
-    /// blocks can then be placed; of equal prices, to the first. A block's price is its bytes read and written, times
-    /// the cost of a byte in the bank. False if there is none: the block stays. It also stays if the other blocks of
-    /// its bank could not be placed without it: first fit may fail with fewer blocks where it has succeeded with more.
+    /// Moves block `i` to another bank of memory: of the banks in which its price is below `most`, and in which it can
+    /// be placed together with the blocks that are there already, the one of least price; of equal prices, the one of
+    /// lowest index. A block's price is its bytes read and written, times the cost of a byte in the bank. Returns
+    /// whether the block has moved. It stays if there is no such bank. It also stays if the other blocks of its present
+    /// bank cannot be placed without it: first fit may fail with fewer blocks where it has succeeded with more.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -370,8 +374,8 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the bank of memory in which block `i` lies is large enough for its blocks: at no step of the block's
-    /// lifetime are more bytes alive in the bank than its capacity.
+    /// Whether the capacity of block `i`'s bank of memory is enough for the bytes alive in it: at each step of the
+    /// block's lifetime, the blocks of the bank that are alive take no more. Where they lie does not count.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -379,7 +383,8 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Finds an offset for each block of the bank of memory `k`. The error is the index of a block that did not fit.
+    /// Finds an offset for each block of the bank of memory `k`, and writes it to `offset`. The error is the index of a
+    /// block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -411,8 +416,9 @@ impl Packing<'_> {
         left.map_err(|place| self.order[place])
     }
 
-    /// Places the first `members` blocks of `order` in the bank of memory `k`, one after the other. The error is the
-    /// index in `order` of the first that did not fit.
+    /// Places the first `members` blocks of `order` in the bank of memory `k`, one after the other: each at the lowest
+    /// aligned offset that is free throughout its lifetime, a pinned one at its pin. The error is the index in `order`
+    /// of the first block that did not fit.
     fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
         let Bank { capacity, alignment, .. } = bank(self.banks, k);
         for placed in 0..members {
@@ -449,8 +455,8 @@ impl Packing<'_> {
     }
 }
 
-/// By how many bits the gains of blocks are shifted right for a choice of blocks, which adds them up in 64 bits. Their
-/// sum is at most `most`, which then fits 63 bits. 0 if it fits already.
+/// How many bits the gains of blocks are shifted right before a choice of blocks, so that their sum fits 63 bits.
+/// `most` is the most that the sum of the unshifted gains can be. 0 if it fits 63 bits already.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }

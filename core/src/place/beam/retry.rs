@@ -3,7 +3,9 @@
 //!
 //! Many partial plans are needed only at the few steps where memory is tight. So the search keeps few at first, and
 //! more only where it fails. To go back to an earlier block, it puts the partial plans from before that block together
-//! again, from the offsets in the table `Beam::back`. *Sections* are stretches of time, numbered from 0.
+//! again, from the offsets in the table `Beam::back`. *Sections* are stretches of time, numbered from 0. The beam
+//! search makes its passes in *rounds*, which are numbered: the higher the number of the round, the more partial plans
+//! are kept.
 
 use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
 use crate::table::at;
@@ -26,8 +28,8 @@ pub(super) const MOST_TRIES: u32 = 12;
 pub(super) const MOST_DOUBLINGS: u32 = 4;
 
 /// Bounds of the random numbers that are added to the cost of each possible place for a block, in 256ths of a unit of
-/// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere,
-/// take the other entries in turn, over and over.
+/// cost. Round 0 of the beam search takes the first entry. Later rounds, and new tries where a block fits nowhere, take
+/// the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
 /// The block at which the present attempt to place all blocks has failed last, and how often it has failed at or near
 /// this block.
@@ -41,8 +43,9 @@ pub(super) struct Hard {
 }
 
 impl Hard {
-    /// Notes that no partial plan has room for the block at `step`, its index in `Beam::order`. Returns the index in
-    /// `Beam::order` of the earlier block to go on from; `None` if this place was tried more than [`MOST_TRIES`] times.
+    /// Notes that no partial plan has room for the block at index `step` of `Beam::order`. Returns the index in
+    /// `Beam::order` of the earlier block from which the attempt places blocks again; `None` if it has gone back
+    /// [`MOST_TRIES`] times from this place already.
     pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
         if self.tries == 0 || step > self.step + NEAR {
             (self.step, self.tries) = (step, 0);
@@ -123,8 +126,8 @@ impl Beam<'_> {
     }
 }
 
-/// The entry of [`NOISE`] for a round. A random number below this entry is added to the cost of each possible place for
-/// a block. `round` is the number of the round of the beam search or, where a block fits nowhere, of the new try.
+/// The entry of [`NOISE`] for round number `round` of the beam search; where a block fits nowhere, for new try number
+/// `round`, counted from 1. A random number below this entry is added to the cost of each possible place for a block.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

@@ -7,8 +7,8 @@ use crate::place::interval::{self, Sweep};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// When a block ends, as two clock times, in ticks: seen in the present direction of time, and seen in the other
-/// direction. The second is 0 where only the present direction matters.
+/// When a block ends, as two clock times in ticks. The first is its end seen in the present direction of time, the
+/// second its end seen in the other direction. The second is 0 where the other direction does not matter.
 pub(super) type Ends = [u32; 2];
 
 /// How many ticks of the clock the busiest section of time takes; every section takes at least one.
@@ -20,8 +20,8 @@ const SQUARINGS: u32 = 4;
 /// The bytes alive in a section of time are divided by the most bytes alive at once. The quotient is a fixed-point
 /// number with this many fraction bits.
 const FRACTION: u32 = 10;
-/// The floor and the ceiling of memory count as blocks that end after the last section of time, by this number of
-/// sections of average length.
+/// The floor and the ceiling of memory count as blocks that end after the last section of time. The ticks between are
+/// those of this number of sections of average length.
 const BEYOND: u32 = 50;
 
 /// Length of the workspace that a [`Timeline`] of `n` blocks needs, the temporary part included.
@@ -39,7 +39,8 @@ pub(super) struct Timeline<'a> {
     /// By section of time: how many ticks of a clock have passed when it begins. Sections with few bytes alive have
     /// fewer ticks: there, holes between blocks do no harm. One more entry tells when the last section ends.
     clock: Table<'a, u32>,
-    /// The clock time at which the floor and the ceiling of memory end, as if they were blocks: after all others.
+    /// The clock time, in ticks, at which the floor and the ceiling of memory end. They count as blocks that end after
+    /// all others.
     beyond: u32,
     /// The most blocks that are alive at once.
     pub most_alive: u32,
@@ -128,9 +129,8 @@ impl<'a> Timeline<'a> {
         self.seen(now, self.end(b), self.end_seen(b, !self.forward))
     }
 
-    /// When two things end that count as blocks, each as two clock times ([`Ends`]). The first is a hole between
-    /// blocks: it ends now, in section `now`. The second is the floor or the ceiling of memory: it ends after all
-    /// blocks.
+    /// When two things end that count as blocks, each as two clock times ([`Ends`]). Index 0 is a hole between blocks:
+    /// it ends now, in section `now`. Index 1 is the floor or the ceiling of memory: it ends after all blocks.
     pub(super) fn borders(&self, now: u32) -> [Ends; 2] {
         let back = if self.is_start(now) { self.beyond } else { 0 };
         [self.seen(now, now, self.sections - 1 - now), [self.beyond, back]]

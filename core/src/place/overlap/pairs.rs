@@ -1,4 +1,6 @@
-//! Which pairs of blocks may share addresses, and how far apart in memory the two blocks of a pair must begin.
+//! Which pairs of blocks may share addresses, and how far apart in memory the two blocks of a pair must begin. Of such
+//! a pair, one block is the *output* of an operator, the other an *input* of the operator that is not used later. The
+//! output may lie over the input if it begins at least a number of bytes below it, the *distance* of the pair.
 
 use crate::table::{Table, at, count};
 use crate::workspace::Cell;
@@ -16,8 +18,8 @@ pub(super) struct Pairs<'a> {
     /// By block: if it is an output, the least number of bytes by which it must begin below each of its inputs to share
     /// bytes with it, in the order of `inputs`.
     distances: Table<'a, [u64; INPUTS]>,
-    /// Whether all overlaps are used. False if an output has more than two inputs: overlaps with further ones are
-    /// ignored.
+    /// Whether all overlaps are used. False if an output may overlap more than two inputs: overlaps with the further
+    /// inputs are ignored.
     pub(super) complete: bool,
 }
 

@@ -143,7 +143,7 @@ struct Search<'a, 'b> {
     /// How many 64-bit words the bit set of each section of time has in `alive`; each bit stands for a block.
     row: u32,
     capacity: u64,
-    /// The unit, in bytes: all offsets and all ends are multiples of it.
+    /// The unit, in bytes: a number of which all offsets and all ends of blocks are multiples.
     unit: NonZeroU64,
     /// By block: the first section of time in which it is alive.
     low: Table<'b, u32>,
@@ -312,7 +312,8 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The highest offset, in bytes, that block `b` can have within the capacity; `None` if it does not fit.
+    /// The highest offset, in bytes, that block `b` can have within the capacity; for a pinned block, its pin. `None`
+    /// if the block does not fit.
     fn latest(&self, b: u32) -> Option<u64> {
         if self.pin[b] != NO_PIN {
             return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
@@ -399,8 +400,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Decides that the block does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
-    /// that shows that there is no such placement within the capacity.
+    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
+    /// `b` is pinned, or if it follows that there is no such placement within the capacity.
     fn refuse(&mut self, b: u32) -> Outcome {
         let v = self.support(b);
         if self.pin[b] != NO_PIN || v <= self.least[b] {
@@ -481,7 +482,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Raises unplaced blocks of section `s` of time to the least offsets that the other unplaced blocks there allow.
-    /// `Err` if that shows that they do not all fit within the capacity.
+    /// `Err` if it turns out that they do not all fit within the capacity.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -503,8 +504,8 @@ impl<'a, 'b> Search<'a, 'b> {
     /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
     /// allow any. `room` is the highest offset at which a stack of all unplaced blocks of the section, `b` included,
     /// can begin within the capacity. So the lowest block of the stack lies at `room` or below. If the least offset of
-    /// `b` is above `room`, `b` lies above another block whose least offset is not. `b` also lies above each block
-    /// that, within the capacity, cannot lie above `b`.
+    /// `b` is above `room`, `b` is not the lowest: it lies above a block whose least offset is `room` or less. `b` also
+    /// lies above each block that cannot lie above `b` within the capacity.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -523,8 +524,9 @@ impl<'a, 'b> Search<'a, 'b> {
     /// The block to place next; `None` if all are placed. First a section of time is chosen: the one with the least
     /// (slack + 1) / (f + 1). The slack is the number of bytes by which the lowest unplaced block there could rise
     /// above its least offset, with all unplaced blocks there still within the capacity. f is the number of nodes of
-    /// the search tree that have failed because of the section. Then a block is chosen: the lowest unplaced block of
-    /// the section or, if others can lie below that one, the lowest of these, and so on.
+    /// the search tree that have failed because of the section. Then a block is chosen. It is the lowest unplaced block
+    /// of the section if no other can lie below it. Otherwise the lowest of those that can takes its place, and so on.
+    /// If this goes on without end, `full` becomes true.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {
@@ -562,7 +564,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 }
 
-/// The members of the bit set that is in the first `words` words of `set`.
+/// The members of the bit set in the first `words` words of `set`, the lowest first. Bit i mod 64 of word ⌊i/64⌋ stands
+/// for i.
 fn bits(set: &Table<'_, u64>, words: u32) -> impl Iterator<Item = u32> {
     (0..words).flat_map(move |w| ones(set[w]).map(move |bit| w * 64 + bit))
 }

@@ -92,7 +92,7 @@ pub const MOST_BLOCKS: usize = 6000;
 const MOST_HALVINGS: u32 = 3;
 /// A run of the search from the root of its tree ends after a number of nodes. The search tries several capacities in
 /// turn, again and again in rounds. In the first round, it spends this number times the nodes of the shortest run on
-/// each capacity; in each further round, twice as many as before.
+/// each capacity; in each further round, twice as many as before. The lower bound may get more ([`RUNS_AT_BOUND`]).
 const RUNS: u64 = 32;
 /// In each round the search tries several capacities. As most instances have a plan whose peak is the lower bound, the
 /// lower bound gets at least this number times the nodes of the shortest run from the root of the search tree, unless
@@ -111,12 +111,13 @@ const PART_OF_WINDOWS: u64 = 8;
 /// When searches of windows of time look at this number of nodes, that counts as one node of the whole search. Nodes of
 /// a window take less time, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Runs of the search prefer blocks that keep the top of the placed blocks level. Two kinds of runs do not: those whose
-/// number, counted from 0, is a multiple of this one, and those that begin near the best plan so far. Where the
-/// capacity is the lower bound, no run prefers such blocks.
+/// Runs of the search prefer blocks that keep the top of the placed blocks level. Runs are numbered from 0 at each try
+/// of a capacity. Runs 0, `UNLEVELLED`, 2 · `UNLEVELLED` and so on do not prefer such blocks, nor do runs that begin
+/// near the best plan so far. Where the capacity is the lower bound, no run does.
 const UNLEVELLED: u64 = 4;
-/// Where there is a plan already, a run begins near the best plan so far if its number is a multiple of this one. The
-/// first run, number 0, does not; and no run does if the bytes alive are the same in each section of time.
+/// Where there is a plan already, runs `GUIDED`, 2 · `GUIDED` and so on begin near the best plan so far. Runs are
+/// numbered from 0 at each try of a capacity. No run begins near a plan if the bytes alive are the same in each section
+/// of time.
 const GUIDED: u64 = 2;
 /// No run begins near the best plan so far until the search has spent this number of nodes. Runs near one plan give
 /// plans that are alike, and a short search finds better plans if they differ.
@@ -137,7 +138,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// `watch` is called every few hundred nodes and at each improvement.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -189,13 +193,13 @@ struct Search<'a> {
     random: Xoshiro256PlusPlus,
     /// The search counts sizes and offsets in units of this number of bytes, which divides all of them.
     unit: NonZeroU64,
-    /// The lower bound on the peak, as a multiple of `unit` bytes.
+    /// The lower bound on the peak, in units of `unit` bytes.
     lower: u64,
     /// Whether all sections of time have the same load in bytes. There is one section for each maximal clique of blocks
     /// alive together.
     full: bool,
-    /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. `None` if the least peak
-    /// is looked for.
+    /// The caller's capacity, in units of `unit` bytes, rounded down: a peak within it ends the search. `None` if the
+    /// least peak is looked for.
     capacity: Option<u64>,
     /// The peak of the best plan so far, in bytes, and the solver that made it; `None` if there is no plan yet.
     best: Option<(u64, Solver)>,
@@ -317,7 +321,10 @@ impl<'a> Search<'a> {
 
     /// Tries to raise the lower bound on the peak by searches of windows of time. The blocks of a window are placed
     /// alone; if they do not fit within the bound, it rises. Ends at the latest when the whole search, windows
-    /// included, has spent `limit` nodes. Returns how the searches have ended, as [`Windows::lift`] says.
+    /// included, has spent `limit` nodes. Returns [`End::Found`] if no window is left to be searched. Returns
+    /// [`End::Infeasible`] if the bound is above the caller's capacity or, without a capacity, has reached the peak of
+    /// the best plan; also, without a search, if there is neither a capacity nor a plan. Returns [`End::Limit`] if the
+    /// nodes are spent, and [`End::Stopped`] if `watch` has returned a break.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);

@@ -67,10 +67,10 @@ impl<'a> Nogoods<'a> {
     }
 
     /// Whether it is known that the blocks still to be placed in the sections `part.0..part.1` of time have no
-    /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, at this
-    /// capacity or a higher one, when [`State::each_word`] gave the same words: the same blocks were still to be
-    /// placed, and had the same least offsets. It is forgotten when later states overwrite the words, or the entry of
-    /// the hash table.
+    /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, with the same
+    /// blocks to be placed, at this capacity or a higher one. For each block, two things must be as they were then: its
+    /// least offset, and whether it can lie there only on another unplaced block. What is known is forgotten when later
+    /// states overwrite the words, or the entry of the hash table.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.

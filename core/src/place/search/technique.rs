@@ -84,7 +84,8 @@ impl Technique {
     }
 }
 
-/// A set of techniques of the exact search; by default all of them.
+/// A set of techniques of the exact search; by default all of them. Bit k of the number stands for the technique at
+/// index k of [`Technique::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques(u16);
 

@@ -179,7 +179,8 @@ impl<'a> Tree<'a> {
     /// the cause. Returns the block of that decision; `None` if there is no such decision.
     ///
     /// Time is cut into components, ranges whose ends no block still to be placed crosses. Each is searched by itself.
-    /// A decision may be the cause of a failure in a component if the component in which it was made overlaps that one.
+    /// A decision may be the cause of the failure if it was made in a component that overlaps the component in which
+    /// the search has failed.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -208,7 +209,7 @@ impl<'a> Tree<'a> {
     ///    have. Of equals, it is the one with the least c / (1 + f), where c is the number of blocks that could lie at
     ///    the floor, and f counts the nodes of the search that have failed because of the section.
     /// 2. Of these c blocks, the first in the order `State::rank` is returned. In that order, blocks that keep the top
-    ///    of the placed blocks level move forward, as described at [`Tree::fit`].
+    ///    of the placed blocks level move forward, by up to 4 · [`Tree::fit`] places.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

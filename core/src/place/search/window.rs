@@ -75,17 +75,18 @@ pub(super) struct Windows<'a> {
 
 /// How many nodes of their search trees the searches of windows of time have looked at, and how many they may.
 pub(super) struct Budget<'a> {
-    /// How many nodes the searches of windows have looked at so far.
+    /// How many nodes the searches of windows have looked at so far; each search counts one more for each block of its
+    /// window.
     pub nodes: u64,
-    /// The most nodes that all searches of windows together may look at.
+    /// The most nodes that all searches of windows together may look at: they end when `nodes` reaches this number.
     pub limit: u64,
     /// A function that is called now and then with the number of nodes that the searches of windows have looked at; if
     /// it returns a break, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// The most blocks that a window of time may have to be searched, in an instance of `n` blocks. Windows with more
-/// blocks are left out.
+/// The most blocks that a search of a window of time can place, in an instance of `n` blocks. Windows with more blocks
+/// to be placed are not searched.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
@@ -132,9 +133,9 @@ impl<'a> Windows<'a> {
     }
 
     /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. `enough` is the
-    /// highest capacity that is of interest; both are in units of `Search::unit` bytes. Returns [`End::Infeasible`] if
-    /// `lower` exceeds `enough`, [`End::Limit`] if the budget is used up, [`End::Stopped`] if the caller's `watch` has
-    /// asked to stop, and [`End::Found`] if no window is left.
+    /// highest capacity that is of interest; both are in units of `Search::unit` bytes. Returns [`End::Found`] if no
+    /// window is left to be searched, [`End::Infeasible`] if `lower` exceeds `enough`, [`End::Limit`] if the budget is
+    /// used up, and [`End::Stopped`] if the caller's `watch` has returned a break.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -211,7 +212,8 @@ impl<'a> Windows<'a> {
     /// Searches one window of time for a placement of its blocks. If it proves that there is none within a capacity,
     /// raises the lower bound `lower` above that capacity; but to no more than one above `enough`, the highest capacity
     /// that is of interest. Returns [`End::Found`] if the window has a placement within `lower`, [`End::Infeasible`] if
-    /// `lower` is now above `enough`, and [`End::Limit`] if the search was cut off.
+    /// `lower` is now above `enough`, [`End::Limit`] if the search was cut off, and [`End::Stopped`] if the caller's
+    /// `watch` has returned a break.
     fn ask(
         &mut self,
         whole: &State<'_>,

@@ -1,6 +1,8 @@
 //! Reads the offsets of a plan from the states that the search went through. A *state* is the set of orders in which
 //! the living blocks can lie, stored as a PQ-tree; at an *event*, blocks that lie side by side end, and others take
 //! their place. The states on the way to the last one are made again, and then their events are undone, the last first.
+//! The search gives each state a cost, which is lower the more orders the state allows. It may go backward in time:
+//! what ends, begins or comes last is meant in the direction of the search.
 
 use super::pq_tree::{children, copy, is_free, leaf};
 use super::{STATE, Tiling};
@@ -9,10 +11,10 @@ use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in the last section are
-    /// put in one of the orders that the cheapest PQ-tree found for it allows. Then the plan's events are undone, the
-    /// last first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo it,
-    /// the place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no
-    /// room to keep the PQ-tree before each event.
+    /// put in an order that its PQ-tree allows; of the trees found for that section, the search's cheapest one is
+    /// taken. Then the plan's events are undone, the last first. At an event, some blocks end, which lie side by side,
+    /// and others begin in their place. To undo it, the place of the blocks that begin is given to the blocks that end.
+    /// Returns whether the plan was written: false if there is no room to keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -28,8 +30,9 @@ impl Tiling<'_> {
     }
 
     /// Goes through the sections of time again, and stores each event of the plan, at which blocks that lie side by
-    /// side end and others take their place, with the PQ-tree before it. The plan is the one that the search kept as
-    /// the cheapest for the last section. Returns the number of events; `None` if there is no room for the trees.
+    /// side end and others take their place, with the PQ-tree before it. The plan is the one that leads to the cheapest
+    /// state that the search has found for the last section. Returns the number of events; `None` if there is no room
+    /// for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -62,8 +65,8 @@ impl Tiling<'_> {
     }
 
     /// Stores an event of the plan as number `event`: the blocks that end, those that take their place, and the PQ-tree
-    /// before it. The event is the one that made the tree with number `item`, just before section `section` of time.
-    /// `None` if there is no room for the tree.
+    /// before it. The event lies just before section `section` of time; `item` is the index in `Tiling::items` of the
+    /// tree that it has made. `None` if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];

@@ -6,7 +6,7 @@
 /// other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
 /// The search for the parts of a group of blocks that have a given total size ends once it has looked at more than this
-/// number of blocks.
+/// number of blocks. A block counts each time that it is looked at.
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
@@ -37,7 +37,7 @@ impl Group {
 
     /// The parts of the group that are tried as the blocks that end together and are replaced by others. Each part has
     /// the group's first member, but not all members. Of a group with more than [`MOST_DIVIDED`] other members, only
-    /// some of these parts are tried.
+    /// some of these parts are tried; of a group of more than 63 members, none.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let first = Self(self.0 & self.0.wrapping_neg());
         let others = if self == Self::MANY { Self::NONE } else { self.without(first) };
@@ -62,7 +62,8 @@ impl Group {
     }
 }
 
-/// A search for the parts of a group of blocks whose sizes add up to a given sum.
+/// A search for the parts of a group of blocks whose sizes add up to a given sum. It finds none in a group of more than
+/// 63 blocks.
 pub(super) struct Sums {
     group: Group,
     /// The blocks of the group that are chosen so far, as in [`Group`]; the sum of their sizes is to be a given number
@@ -73,7 +74,7 @@ pub(super) struct Sums {
     missing: u64,
     /// The block that the search looks at next, as the number of its bit in `taken`.
     place: u32,
-    /// How many blocks the search has looked at.
+    /// How many blocks the search has looked at. A block counts each time that it is looked at.
     pub steps: u32,
 }
 

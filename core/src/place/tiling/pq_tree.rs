@@ -32,7 +32,8 @@ enum Part {
 }
 
 workspace! {
-    /// The loaded PQ-tree, as a sequence of tokens, one for each node and leaf; and room to make another tree.
+    /// The loaded PQ-tree, as a sequence of tokens, one for each node and leaf; and room to make another tree. A tree
+    /// has at most `row` tokens.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
@@ -43,10 +44,10 @@ workspace! {
             leaves: u32[row + 1],
             /// By index in `token`: how many of the tokens before this one are leaves that are to be replaced.
             marked: u32[row + 1],
-            /// The children of one node of the PQ-tree, as indices in `token`.
+            /// The children of one node of the loaded PQ-tree, as indices in `token`.
             child: u32[row],
-            /// A path down the tree, as indices of nodes: each is a child of the one before it, and some, but not all,
-            /// of the leaves below it are to be replaced.
+            /// A path down the loaded PQ-tree, as indices in `token`: each node is a child of the one before it, and
+            /// some, but not all, of the leaves below it are to be replaced.
             chain: u32[row],
         }
         state {

@@ -2,6 +2,8 @@
 //! two: one with masks and in-place reuse, and one without. The first is left out where masks and in-place reuse change
 //! nothing. A mask is one bit for each element of a block that a ReLU reads or writes; it is kept for the gradient in
 //! place of the block. In-place reuse lets an operator write its output over an input that nobody reads later.
+//!
+//! The orders are tried one after the other. The *present* order is the one that is being tried.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -19,15 +21,15 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
-/// if no schedule fits the limit that was asked for. It bisects an interval. The upper end is the least footprint of
-/// the schedules made before. The lower end is half of it or, if a lower bound proves higher limits too low
-/// ([`BOUNDS`]), the highest of these.
+/// If no schedule fits the limit that was asked for, the lowest limit within which one fits is searched for, by
+/// bisection. At most this many limits are tried. The upper end of the interval is the least footprint of the schedules
+/// made before. The lower end is half of that footprint, or the highest limit that a lower bound proves too low
+/// ([`BOUNDS`]), if there is one.
 const PROBES: u32 = 7;
-/// Before schedules are searched for within lower limits ([`PROBES`]), a lower bound is computed for this many limits,
-/// to prove some of them too low. They are found by bisection between half of the least footprint of the schedules made
-/// before and the whole of it. Where swaps may be used, no bound is computed: that footprint is mostly the lowest limit
-/// already, and searches just below it take long.
+/// Before lower limits are tried ([`PROBES`]), a lower bound is computed for this many limits, to prove some of them
+/// too low. Let F be the least footprint of the schedules made before: the limits are found by bisection between F / 2
+/// and F. Where swaps may be used, no bound is computed: F is mostly the lowest limit already, and the bound would lead
+/// to searches just below F, which take long.
 const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
@@ -42,8 +44,8 @@ const LEAST: u32 = 14;
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
-    /// The rows of the recorded trace, with the operators in the order that is tried now, and with the sizes of blocks
-    /// rounded up to the alignment.
+    /// The rows of the recorded trace, with the operators in the present order, and with the sizes of blocks rounded up
+    /// to the alignment.
     pub(super) rows: &'s mut [Row],
     /// Room for the trace in `rows` with bit masks: of a block that a ReLU reads or writes, only one bit for each
     /// element is kept for the gradient.
@@ -78,7 +80,8 @@ impl<'s> Orders<'s> {
 
     /// Makes the traces for each order of the operators in turn, and calls `then` with them and with `stage`, which
     /// keeps the best schedule. Returns `stage`. Ends once the best schedule adds at most `most` ns to the recorded
-    /// trace, or once the caller has ended the work. `Err` as [`make`](Self::make), or if `then` fails.
+    /// trace, or once the caller has ended the work. `Err` if a row of the trace is invalid, if a size is too large to
+    /// be rounded up, or if `then` fails.
     pub(super) fn each<'a, 'w>(
         &mut self,
         most: f64,
@@ -163,8 +166,8 @@ pub(super) struct Bases<'s> {
     /// masks and in-place reuse; it is `None` if these change nothing. The second is the recording, and is always
     /// there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load, in bytes, of the recording with its operators in the order that is tried now. What masks and
-    /// in-place reuse save is not subtracted.
+    /// The max load, in bytes, of the recording with its operators in the present order. What masks and in-place reuse
+    /// save is not subtracted.
     pub(super) peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).
@@ -173,9 +176,9 @@ pub(super) struct Bases<'s> {
 
 impl Bases<'_> {
     /// Searches for schedules within the limit by the ways to save memory that `options` allow, alone and together.
-    /// Each trace of the order of the operators that is tried now is searched. Ends once the best schedule adds at most
-    /// `most` ns to the recorded trace. Tries nothing if a lower bound proves that no schedule in this order is within
-    /// the limit. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Does so for each trace of the present order of the operators. Ends once the best schedule adds at most `most` ns
+    /// to the recorded trace. Tries nothing if a lower bound proves that no schedule in this order is within the limit.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -189,10 +192,9 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` for each trace of the order of the operators that is tried now, one after the other. The argument
-    /// of `then` is a [`Pass`], which has the trace and does the work on it. Ends once the best schedule adds at most
-    /// `most` ns to the recorded trace, or once the caller has ended the work. `Err` if a row is invalid or `then`
-    /// fails.
+    /// Calls `then` for each trace of the present order of the operators, one after the other. The argument of `then`
+    /// is a [`Pass`], which has the trace and does the work on it. Ends once the best schedule adds at most `most` ns
+    /// to the recorded trace, or once the caller has ended the work. `Err` if a row is invalid or `then` fails.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -227,9 +229,9 @@ impl Bases<'_> {
 
     /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
     /// The search bisects an interval. The upper end is `least`, a limit that is known to work. The lower end is half
-    /// of `least` or, if a lower bound proves higher limits too low, the highest of these. The limits that are tried do
-    /// not depend on the limit in the options. So a fit to the returned limit finds the same schedule in the same way,
-    /// if it has found no other before. The search ends early where a schedule fits the limit in the options.
+    /// of `least`, or the highest limit that a lower bound proves too low, if there is one. The limit in the options
+    /// does not change which limits are tried; it only ends the search, once a schedule fits it. So a fit to the
+    /// returned limit finds a schedule too: if it finds none otherwise, this search comes to the same schedule again.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,
@@ -270,8 +272,8 @@ impl Bases<'_> {
         Ok((stage, least))
     }
 
-    /// Whether a lower bound proves that no schedule is within `limit` bytes in the order of the operators that is
-    /// tried now. `Err` as [`least_overhead`].
+    /// Whether a lower bound proves that no schedule with the present order of the operators is within `limit` bytes.
+    /// `Err` if a row of the trace is invalid or the workspace is too short.
     fn is_too_low(&self, limit: u64, scratch: Workspace<'_>) -> Result<bool, Error> {
         let using = self.options.using.without(Means::Order);
         Ok(least_overhead(self.recorded, &Options { limit, using, ..*self.options }, scratch)?.is_infinite())

@@ -1,10 +1,10 @@
 //! A lower bound on the overhead of every schedule within a memory limit: on the time that it adds to the recorded
 //! trace. The schedule may use swaps, recomputation, in-place reuse and masks together.
 //!
-//! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it touches are on the
-//! device. Other blocks are idle then and needed later. If both together exceed the limit, the excess has to be taken
-//! from the idle blocks: so many of their bytes have to be away from the device, and each of these bytes has to come
-//! back:
+//! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it *touches* (reads, writes
+//! or allocates) are on the device. Other blocks are idle then and needed later. If both together exceed the limit, the
+//! excess has to be taken from the idle blocks: so many of their bytes have to be away from the device, and each of
+//! these bytes has to come back:
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
 //! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
@@ -356,9 +356,9 @@ impl Needs<'_> {
         counts
     }
 
-    /// Of the blocks that an operator touches or allocates: the most bytes that are on the device at once while it
-    /// runs. Two kinds do not count: an output that may be written over an input of its size, and blocks that are read
-    /// as masks.
+    /// The most bytes that are on the device at one time while an operator runs, of the blocks that it reads, writes or
+    /// allocates. Two kinds do not count: an output that may be written over an input of its size, and blocks that are
+    /// read as masks.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What the operator allocates itself is counted with the rows below.

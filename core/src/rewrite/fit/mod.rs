@@ -171,9 +171,9 @@ impl Lengths {
         Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
-    /// Lengths for a recorded trace of `recorded` rows, if the rewritten trace has at most `rows` rows and
-    /// `residencies` live ranges of blocks on the device. This is for a caller that has lent slices for the result, and
-    /// lends the rest to match. [`fit`] refuses lengths below those of [`Lengths::of`].
+    /// Lengths for a recorded trace of `recorded` rows, if the result may have at most `rows` rows and `residencies`
+    /// live ranges of blocks on the device. It serves a caller that has chosen these two numbers itself. If they are
+    /// too small, so that a length is below that of [`Lengths::of`], [`fit`] fails with [`Error::BufferTooSmall`].
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -416,8 +416,8 @@ const ALONE: u64 = 4;
 /// [`STRETCH`] times the work of the first. It is simulated annealing, which needs many changes of the plan, however
 /// short the trace.
 const SHORT: usize = 5_000;
-/// With a trace of fewer than [`SHORT`] rows, the second search for recomputation without swaps may do at most this many
-/// times the work of the first.
+/// With a trace of fewer than [`SHORT`] rows, the second search for recomputation without swaps may do at most this
+/// many times the work of the first.
 const STRETCH: usize = 20;
 
 /// How many accesses and values the second search for recomputation without swaps may look at.

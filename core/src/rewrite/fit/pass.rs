@@ -88,7 +88,8 @@ pub(super) enum Target {
     /// while any operator runs.
     Load(u64),
     /// A target of its own for each operator: the limit, plus the bytes of values that swaps can keep on the host while
-    /// the operator runs, if the iteration takes this many ns longer. Values that are recomputed do not count.
+    /// the operator runs, if the iteration takes this many ns longer. It is assumed that only values which may not be
+    /// recomputed are swapped.
     Carried(u64),
 }
 
@@ -158,7 +159,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recorded.time_ns()
     }
 
-    /// Whether the trace of this pass is the recorded one, without masks and in-place reuse.
+    /// Whether the trace of this pass has neither masks nor in-place reuse. Its operators may be in another order than
+    /// the recorded one.
     pub(super) fn is_as_recorded(&self) -> bool {
         self.base.trace.shared == self.recorded.rows
     }
@@ -167,9 +169,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries to swap, to recompute, or neither, as `arrangement` says; it must not ask for both. A schedule that fits
-    /// is kept if it takes less time than the best so far. `Err` if a row of the trace is invalid or the workspace is
-    /// too short.
+    /// Makes schedules with swaps, with recomputation or with neither, as `arrangement` says, which must not ask for
+    /// both. A schedule that fits is kept if it takes less time than the best so far. `Err` if a row of the trace is
+    /// invalid or the workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() || self.is_enough() {

@@ -24,8 +24,8 @@ const NODES: u64 = 6_700;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once as many blocks
-/// have been placed as [`Within`] says: another schedule is needed then.
+/// A placement is given up if its peak exceeds the limit by more than the limit divided by this: another schedule is
+/// needed then. [`Within`] says how many blocks are placed at least before this.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements
 /// are made, and because a few starts of the heuristics, each of which places all blocks, mostly show whether a
@@ -40,16 +40,16 @@ pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
 /// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
-/// The most work that is counted for one placement: this many times the work that its heuristics may do. Work is
-/// counted by reports: each counts as if all blocks had been placed. That is too much for methods that report often
-/// before they have placed all blocks.
+/// The most work that is counted for one placement: this many times the work that its heuristics may do. A placement
+/// reports its progress again and again, and each report is counted as if all blocks had been placed since the one
+/// before. For methods that report more often the sum is too high, so that it is limited.
 const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
 /// what the best schedule adds: a search that goes on from it is not likely to gain so much.
 pub(super) const HOPELESS: f64 = 1.25;
 
 /// The most work, in blocks placed, that may be spent on one order of the operators once a schedule fits: about half a
-/// minute. Only recordings of more than some ten thousand rows come to it.
+/// minute. A fit does so much work only for recordings of more than about 10,000 rows.
 pub(super) const MOST: u64 = 100_000_000;
 /// The work that may be spent on one order of the operators, [`MOST`] blocks placed, is lowered by this many blocks
 /// placed for each row of the recording, but to no less than a quarter of `MOST`. That stands for work that is not
@@ -61,7 +61,8 @@ const ROW: u64 = 450;
 pub(super) struct Base<'s> {
     /// The recording, with its operators in the recorded order and sizes that are not rounded up.
     pub(super) original: &'s Recorded<'s>,
-    /// The recording, or what masks and in-place reuse have made of it.
+    /// The recording, with its operators in the order `reordering` and sizes rounded up to the alignment; or what masks
+    /// and in-place reuse have made of this.
     pub(super) trace: Rewritten<'s>,
     /// The order in which the operators of the trace run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
@@ -86,9 +87,8 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// For each live range of a block on the device, an index in `blocks`: of the block as a part of which the live
-    /// range is placed. Used only where operators write in place, since several live ranges may then be placed as one
-    /// block.
+    /// For each live range of a block on the device, the index in `blocks` of the block that is placed for it. Used
+    /// only where operators write in place: one block may then be placed for several live ranges.
     part_of: &'w mut [u32],
     /// Whether operators write in place: the live ranges of an input and of the output written over it may then be
     /// placed as one block.
@@ -149,7 +149,7 @@ struct Best {
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
     pub(super) limit: u64,
-    /// How many blocks are placed at least, in all starts of the heuristics together, before the placement may give up.
+    /// How many blocks are placed at least, in all starts of the heuristics together, before a placement is given up.
     pub(super) few: u64,
 }
 
@@ -402,10 +402,11 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of the schedule that `swapper` has planned, and places the live ranges of its blocks on the
-    /// device. `within` says when the placement is given up; none means never. Returns the peak in bytes, which may be
-    /// above the limit; none if there is no room for the rows or the live ranges. `Err` if a row of the trace is
-    /// invalid or the workspace is too short.
+    /// Writes the rows of the schedule that `swapper` has planned; `flat` gives blocks and operators in them their
+    /// recorded numbers again. Places the live ranges of its blocks on the device. `seed` is for random choices, and
+    /// `watched` is told that work goes on. `within` says when the placement is given up; none means never. Returns the
+    /// peak in bytes, which may be above the limit; none if there is no room for the rows or the live ranges. `Err` if
+    /// a row of the trace is invalid or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

@@ -25,10 +25,10 @@ const ATTEMPTS: u32 = 14;
 /// If the first plan of a swap policy does not fit once placed, the policy plans again. Each later plan may do the work
 /// of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// Where its placement is above the limit, a swap policy plans again with more headroom below it. If the new plan adds
-/// more than this many times the time that the plan before it added, the search for swaps starts over. In a network of
-/// some thousand operators, the swaps that are added for headroom are far from the best, and a later plan may do too
-/// little work to find better ones.
+/// Where its placement is above the limit, a swap policy plans again with more headroom below it. If the time that the
+/// new plan adds is more than this many times that of the plan before, the search for swaps starts over. In a network
+/// of about a thousand operators or more, the swaps that are added for headroom are far from the best, and a later plan
+/// may do too little work to find better ones.
 const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
 /// recording's time. So a small difference does not make the search start over.
@@ -111,7 +111,8 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
     pub(super) strategy: Strategy,
-    /// Whether the schedules are made from the recorded trace, without masks and in-place reuse.
+    /// Whether the schedules have neither masks nor in-place reuse. Their operators may be in another order than the
+    /// recorded one.
     pub(super) as_recorded: bool,
     /// The order in which the operators run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,

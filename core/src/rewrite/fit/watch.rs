@@ -47,7 +47,8 @@ pub struct Tried {
     pub strategy: Strategy,
     /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
     pub policy: Policy,
-    /// Whether the schedule is made from the trace as it was recorded, without masks and in-place reuse.
+    /// Whether the schedule has neither masks nor in-place reuse. Its operators may still be in another order than the
+    /// recorded one ([`reordering`](Self::reordering)).
     pub as_recorded: bool,
     /// The order in which the operators run; none means the recorded order.
     pub reordering: Option<Reordering>,

@@ -202,8 +202,8 @@ impl Pass<'_> {
     /// - nothing needs `x` after the operator's reads;
     /// - `y` is allocated before the operator's first access, and not accessed before the operator's last read.
     ///
-    /// Changes nothing if it is not allowed. Nobody uses the result: it is none if the operator does not read `x` and
-    /// write `y`, or if either has no malloc; else some, allowed or not.
+    /// Changes nothing if it is not allowed. The result does not tell whether it is allowed, and is not used: it is
+    /// none if the operator does not read `x` or does not write `y`, or if the trace has no malloc of one of them.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

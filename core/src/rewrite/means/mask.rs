@@ -282,8 +282,9 @@ mod tests {
         Row { time_ns: 1, bytes, block, op: Op::First(op), event }
     }
 
-    /// The malloc of block 0's mask, if the block gets one. A ReLU makes the block of `bytes` bytes, with `element`
-    /// bytes for each element. Operator 1 reads the block, operator 2 does `third` with it, and the gradient reads it.
+    /// The row with the malloc of block 0's bit mask; empty if the block gets no mask. Operator 0, a ReLU, writes the
+    /// block: `bytes` bytes, with `element` bytes for each element. Operator 1 reads the block, operator 2 makes the
+    /// access `third` to it, and operator 5, the gradient of a ReLU, reads it.
     fn masked(bytes: u64, element: u8, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];

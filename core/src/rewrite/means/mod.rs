@@ -166,8 +166,8 @@ impl Using {
     }
 }
 
-/// A trace with masks and in-place reuse, each if it is wanted: gradients of ReLU operators read bit masks, and
-/// operators write outputs over inputs. Nothing in it is swapped or recomputed yet.
+/// A trace that was rewritten so that gradients of ReLU operators read bit masks, and operators write outputs over
+/// inputs. Each of the two is done only if the set of means has it. Nothing in the trace is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
@@ -194,12 +194,14 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// Rewrites a recording by two means of saving memory, each only if it is in `using`. With [`Means::Relu`], gradients
 /// of ReLU operators read bit masks in place of blocks; these rows are written to `masked`. The size of a mask is
 /// rounded up to a multiple of `alignment` bytes. With [`Means::InPlace`], operators also write outputs over inputs;
-/// these rows are written to `shared`. `masked` must have room for [`most_rows`] of the recording's rows, `shared` for
-/// twice that number: in-place reuse adds a free for each reused block that the recording never frees. `original` is
-/// the recording before its operators were reordered and its sizes were rounded up.
+/// these rows are written to `shared`. `masked` should have room for [`most_rows`] of the recording's rows; if its room
+/// is too small for the masks, none is made. `shared` must have room for twice that number: in-place reuse adds a free
+/// for each reused block that the recording never frees. `original` is the recording before its operators were
+/// reordered and its sizes were rounded up.
 ///
 /// # Errors
-/// As [`mask::rewrite`] and [`in_place::rewrite`].
+/// [`Error::Row`] for rows that are no valid trace or no valid recording; [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if `shared` or the workspace is too short.
 pub(in crate::rewrite) fn rewrite<'s>(
     recorded: &Recorded<'s>,
     original: &Recorded<'_>,

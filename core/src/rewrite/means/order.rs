@@ -84,8 +84,10 @@ workspace! {
             begins[BlockId]: u32[blocks],
             /// For each block: 1 if the recording frees it, else 0.
             freed[BlockId]: u32[blocks],
-            /// For each row that reads or writes its block, or counts as doing so (see `touch`): 1 + the next such row
-            /// of the same block, and 1 + the next one that writes the block; 0 where there is none.
+            /// For each row that counts as a read or a write of its block: 1 + the next such row of the same block, and
+            /// 1 + the next one that counts as a write; 0 where there is none. The malloc of a block that is not
+            /// persistent counts as a write if no operator writes the block before its first read. The free of a block
+            /// counts as a read if no operator accesses the block.
             next: [u32; 2][rows],
             /// For each row: the number of the operator to which it belongs.
             operator: u32[rows],
@@ -122,7 +124,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// - [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`].
 ///
 /// # Errors
-/// As [`Program::new`], for a trace that is no recording: with copies or recomputed operators, for example.
+/// [`Error::Row`] for a trace that is no recording: with copies or recomputed operators, for example.
+/// [`Error::BufferTooSmall`] if `out` is too short.
 pub(in crate::rewrite) fn rewrite(
     recorded: &Recorded<'_>,
     goal: Reordering,
@@ -232,9 +235,9 @@ impl Pass<'_> {
         model
     }
 
-    /// Calls `tell` with each operator that has to wait for `operator` because of its access in `row`: the next
-    /// operator that writes the block and, if the access is a write (`writes`), the operators that read the value
-    /// written.
+    /// Calls `tell` with each operator that has to wait for `operator` because of the access that `operator` makes in
+    /// `row`. These are the next operator that writes the same block and, if the access is a write (`writes`), the
+    /// operators that read the block before it is written again.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };
@@ -329,7 +332,7 @@ fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
 /// none if it counts as neither. Writes and reads count as what they are. A malloc counts as a write if the block is
 /// not persistent and its first access is not a write: it is read first, or never accessed. A free counts as a read if
 /// the block is never accessed. So the operator that frees such a block waits for the one that allocates it. `begins`
-/// has one number for each block, as in `Pass`.
+/// says for each block what its first access is: 1 for a read, 2 for a write, 0 if it has none.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

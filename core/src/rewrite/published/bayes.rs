@@ -24,8 +24,8 @@ const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
 /// weights at which the covariance has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
-/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. Besides, no diagonal entry of
-/// the Cholesky factor has a square below this number, so that none is 0.
+/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. It is also the least square
+/// that a diagonal entry of the Cholesky factor may have, so that none is 0.
 const NOISE: f64 = 1e-4;
 
 /// Finds the weights of the four scores by which idle times of blocks are chosen for swaps: of the weights that are

@@ -173,7 +173,9 @@ pub fn rewrite(
 /// to `out`, and returns that plan and its figures.
 ///
 /// # Errors
-/// As [`rewrite`], and whatever `cost` returns.
+/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators, and for one of 2²⁷
+/// rows or more; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short; and
+/// whatever `cost` returns.
 pub fn search(
     recorded: &Recorded<'_>,
     mut scratch: Workspace<'_>,

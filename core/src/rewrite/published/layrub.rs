@@ -45,11 +45,11 @@ const MASKED: u64 = 32;
 /// that are alive at once for `inter` and `hybrid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// The bytes of all activations and gradients if each has memory of its own, as in Caffe, but a ReLU works in
-    /// place.
+    /// The bytes of all activations and gradients if each has memory of its own, as in Caffe. But a ReLU writes its
+    /// output over its input, if the backward pass does not read the input: that input is not counted.
     pub separate: u64,
-    /// The bytes of all activations and gradients if gradients are written over activations: intra-layer reuse in
-    /// Layrub (Jin et al. 2018).
+    /// The bytes of all activations, gradients and bit masks if gradients are written over activations where they may
+    /// be: intra-layer reuse in Layrub (Jin et al. 2018).
     pub intra: u64,
     /// The most bytes of activations and gradients at once if activations are swapped to the host: inter-layer reuse in
     /// Layrub (Jin et al. 2018).
@@ -199,8 +199,8 @@ impl Known {
 }
 
 workspace! {
-    /// For each block of a recording, by whom it is accessed: from this follows what memory it takes with the means of
-    /// Layrub (Jin et al. 2018).
+    /// For each block of a recording, which operators access it, and how. This decides how much memory activations and
+    /// gradients take with the means of Layrub (Jin et al. 2018).
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         records {
             known[BlockId]: Known[blocks],
@@ -301,7 +301,7 @@ impl Layers<'_> {
 
     /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
     /// second if gradients are written over activations. Each activation is taken to have one gradient, of the same
-    /// size.
+    /// size. An activation over which a ReLU writes its output is not counted.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;

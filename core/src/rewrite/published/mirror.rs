@@ -56,17 +56,20 @@ record! {
     /// whether the backward pass reads it.
     pub(in crate::rewrite) struct Value {
         /// Whether the block is a result of the forward pass: the forward pass writes it, the backward pass does not,
-        /// and it is freed before the iteration ends.
+        /// and it is freed before the iteration ends. Always false for a block that is allocated and freed as recorded,
+        /// such as a persistent one.
         pub(in crate::rewrite) is_result: bool,
-        /// The first operator of the forward pass that writes the block; none if there is none, or if the recording
-        /// decides when the block is allocated and freed.
+        /// The first operator of the forward pass that writes the block; none if no operator of the forward pass does.
+        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         pub(in crate::rewrite) maker: Option<u32>,
-        /// The last operator of the forward pass that accesses the block; none if there is none, or if the recording
-        /// decides when the block is allocated and freed.
+        /// The last operator of the forward pass that accesses the block; none if no operator of the forward pass does.
+        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         pub(in crate::rewrite) last_forward: Option<u32>,
-        /// Whether the backward pass reads the block.
+        /// Whether the backward pass reads the block. Always false for a block that is allocated and freed as recorded,
+        /// such as a persistent one.
         pub(in crate::rewrite) kept: bool,
         /// The value that the block holds at the end of the forward pass; none if the forward pass does not write it.
+        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         last_version: Option<VersionId>,
     }
 }

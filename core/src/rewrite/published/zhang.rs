@@ -59,8 +59,8 @@ workspace! {
             /// The numbers of all idle times of blocks, the one with the highest score first. Once some are chosen, the
             /// table is used again: for the chosen ones, in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// For each rank (index in `ranked`), the rank at which the search for an idle time goes on: the same rank
-            /// or, once its idle time is chosen, a later one. At other times this is scratch memory for sorting.
+            /// For each rank (index in `ranked`): the rank itself if its idle time is not chosen yet; else a later
+            /// rank, at which the search for an idle time goes on. While idle times are sorted, this is scratch memory.
             next: u32[rows + blocks],
         }
         records {
@@ -303,17 +303,17 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// The first and the last of the boundaries between operators between which the block of a gap may be off the device:
-/// the ends of the gap. But with [`Scope::Inside`], a persistent block that is written in the iteration is on the
-/// device at the start, so the first boundary is at least 1 for it.
+/// The first and the last boundary of the time for which the block of a gap may be off the device: the boundaries at
+/// which the gap begins and ends. But with [`Scope::Inside`], a persistent block that is written in the iteration is on
+/// the device at the start, so the first boundary is at least 1 for it.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
 /// Whether the block of gap `g`, whose number is `gap`, may be off the device during this gap. All of this has to hold:
-/// `scope` allows it; the gap is not in use already; the host has room for a copy; and if the block would be away at the
-/// end of the iteration, it is away at its start too.
+/// `scope` allows it; the gap is not in use already; the host has room for a copy, if one is needed; and if the block
+/// would be away at the end of the iteration, it is away at its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();

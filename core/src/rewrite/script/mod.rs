@@ -45,7 +45,7 @@ impl Cost {
 }
 
 impl Step {
-    /// An upper bound on the rows of a trace that the step makes.
+    /// An upper bound on how many rows of a trace the step makes.
     pub(super) fn most_rows(self, values: &Values<'_>) -> u32 {
         let Some((g, _)) = self.run() else { return 1 };
         let (first, end) = values.range(g);

@@ -81,9 +81,10 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width` candidates, and of equal sets of operators only one. The best are those with the least
-    /// max load so far (`key`), and of equal ones those with the least load. `seen` is scratch, used as a hash table of
-    /// the sets that are kept: an entry is 1 + the index of a candidate, or 0 if it is empty.
+    /// Keeps the best `width` candidates. If several candidates are the same set of operators, only the best of them is
+    /// kept. The best are those with the least max load so far (`key`), and of equal ones those with the least load.
+    /// `seen` is scratch, used as a hash table of the sets that are kept: an entry is 1 + the index of a candidate, or
+    /// 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;

@@ -217,8 +217,9 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// Finds how far the nodes of the flow network are from the nearest source, over arcs that can take more flow, and
-    /// ends at the first sink. Writes the distances to `level`. Returns whether a sink is reached.
+    /// Finds how far the nodes of the flow network are from the nearest source, in arcs that can take more flow. Ends
+    /// at the first sink. Writes 1 + the distance of each node to `level`; 0 if the node was not reached. Returns
+    /// whether a sink was reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
         let (mut done, mut len) = (0, 0);

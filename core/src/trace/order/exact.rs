@@ -108,9 +108,10 @@ impl States<'_> {
 struct Full;
 
 /// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
-/// such an order to `order` and its max load to `found`. Also writes to `found` the lower bound on the max load that
-/// the search has proved. Remembers at most `states` sets of operators. Ends early when `stops` returns true, or when
-/// there is no room for another set.
+/// such an order to `order` and its max load to `found`; if it finds none, both stay as they are. In any case writes to
+/// `found` how many sets it has tried to extend, and the lower bound on the max load that the search has proved.
+/// Remembers at most `states` sets of operators. Ends early when `stops` returns true, or when there is no room for
+/// another set.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,

@@ -1,5 +1,5 @@
-//! Operators with the tensors that they touch, which means to read or to write ([`Model`]), and a set of operators that
-//! have run ([`Walk`]), which a search for an order extends.
+//! Operators with the tensors that they touch, that is, read or write ([`Model`]); and a set of operators that have run
+//! ([`Walk`]), to which a search for an order adds one operator after the other.
 //!
 //! Why it is safe to run an operator v next that is ready, needs no more bytes than the max load so far, and does not
 //! raise the load (the bytes that are alive): take any order of the operators that are left, and move v to its front.

@@ -66,9 +66,9 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Takes back the placement of block `b`. Also undoes the last changes, as [`State::undo_to`] does: the first
-    /// `block_mark` recorded changes to blocks are left, and the first `section_mark` changes to the records of
-    /// sections of time.
+    /// Takes back the placement of block `b`, and undoes the changes that were recorded last. The first `block_mark`
+    /// recorded changes to blocks are kept, and the first `section_mark` recorded changes to the records of sections of
+    /// time.
     pub(in super::super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -80,8 +80,8 @@ impl State<'_> {
         self.open_count += 1;
     }
 
-    /// Undoes the last changes, but no placement of a block. Only the first `block_mark` recorded changes to blocks are
-    /// left, and the first `section_mark` changes to the records of sections of time.
+    /// Undoes the changes that were recorded last, but no placement of a block. The first `block_mark` recorded changes
+    /// to blocks are kept, and the first `section_mark` recorded changes to the records of sections of time.
     pub(in super::super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;

@@ -20,12 +20,15 @@ pub(super) const NONE: u32 = u32::MAX;
 /// In the record of a section of time, at this index: the sum of the sizes of the blocks alive there and not placed
 /// yet, in units of `Search::unit` bytes.
 pub(super) const REST: usize = 0;
-/// In the record of a section of time, at this index: the lowest offset that an unplaced block there can still have.
+/// In the record of a section of time, at this index: the lowest offset that an unplaced block there can still have;
+/// `u64::MAX` if all blocks there are placed.
 pub(super) const FLOOR: usize = 1;
 /// In the record of a section of time, at this index: the lowest end in memory that an unplaced block there can still
-/// have, its least offset plus its size.
+/// have, its least offset plus its size; `u64::MAX` if all blocks there are placed.
 const END: usize = 2;
-/// In the record of a section of time, at this index: as [`END`], but the second lowest of these ends.
+/// In the record of a section of time, at this index: the second lowest of the ends in memory that the unplaced blocks
+/// there can still have. The end of a block is its least offset plus its size. It is `u64::MAX` if fewer than two
+/// blocks there are unplaced.
 const SECOND: usize = 3;
 /// In the record of a section of time, at this index: the number of the unplaced block there that can end lowest, as
 /// [`END`] says; [`NONE`] if all blocks alive there are placed.
@@ -33,13 +36,13 @@ const ENDER: usize = 4;
 /// In the record of a section of time, at this index: how many unplaced blocks there can still lie at the lowest offset
 /// of all, the one at index [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// In the record of a section of time, at this index: the lowest end that an unplaced block there can have if it lies
-/// below all the others. Only those count whose least offset leaves room for all of them up to the capacity. It is
-/// `u64::MAX` if there is no such block.
+/// In the record of a section of time, at this index: the lowest end that the lowest of the unplaced blocks there can
+/// have. A block can be the lowest if all unplaced blocks there have room between its least offset and the capacity. It
+/// is `u64::MAX` if no block can be the lowest.
 const NEXT: usize = 6;
 /// In the record of a section of time, at this index: the lowest offset that a *blocked* block there can have. An
-/// unplaced block is blocked if it cannot lie below all the others, as its least offset leaves too little room for all
-/// of them up to the capacity. It is `u64::MAX` if no block is blocked.
+/// unplaced block is blocked if it cannot be the lowest: between its least offset and the capacity, not all unplaced
+/// blocks there have room. It is `u64::MAX` if no block is blocked.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -375,8 +378,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Counts a failed node of the search tree for `s`, the section of time because of which it has failed. Returns the
-    /// failure as an `Err`.
+    /// Counts a failed node of the search tree for `s`, the section of time because of which it has failed. Counts
+    /// nothing without [`Technique::Failures`]. Always returns the failure as an `Err`.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)

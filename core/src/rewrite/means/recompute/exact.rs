@@ -38,8 +38,9 @@ const MOST_STATES: u32 = 1 << 14;
 /// The most blocks that a program may have for the exact search. For larger programs no memory is provided, and there
 /// is no search.
 const MOST_BLOCKS: usize = 256;
-/// How many entries the heap of the exact search can hold for each state that there is memory for. A state that is
-/// reached again at a lower cost gets a further entry. Of a state's entries the one with the least cost counts.
+/// The exact search has a heap of the states whose successors are still to be found. This is how many entries the heap
+/// can hold for each state that there is memory for. A state that is reached again at a lower cost gets a further
+/// entry. Of a state's entries the one with the least cost counts.
 const WAITING: usize = 2;
 
 /// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
@@ -86,9 +87,9 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: before it runs, how many bytes on the device belong to blocks that the search does
-            /// not decide about. These blocks are allocated and freed as in the recording, and never evicted or
-            /// recomputed. The bytes are a sum with wrapping (two's complement).
+            /// For each operator: how many bytes on the device, right before it runs, belong to blocks that the search
+            /// does not decide about. These blocks are allocated and freed as in the recording, and never evicted or
+            /// recomputed. The sums are computed with wrapping, as an operator may free more bytes than it allocates.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
@@ -127,7 +128,8 @@ workspace! {
             parent[StateId]: Option<StateId>[n],
             /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
             ran[StateId]: Option<u32>[n],
-            /// A hash table of the states by `at` and `set`. Unused entries hold none.
+            /// A hash table that finds a state by `at` (how many operators have run) and `set` (the values on the
+            /// device). Unused entries hold none.
             slots: Option<StateId>[2 * n.next_power_of_two()],
         }
         parts {
@@ -194,8 +196,8 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes the state from which the search goes on: the one with the least time spent on recomputation plus lower
-    /// bound on the time still to be spent. None if there is none left.
+    /// Takes out the state from which the search goes on; none if there is none left. It is the state with the least
+    /// `key`: the time spent on recomputation so far, plus a lower bound on the time still to be spent.
     fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = StateId::of(u32::MAX - number);
@@ -216,10 +218,10 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 
 impl Recomputer<'_> {
     /// Searches for the order of runs, recomputations and frees that spends the least time on recomputation within
-    /// `limit` bytes. `least` is the cost of the best order found before; none if there is none. If the new one costs
-    /// less, keeps it and returns its cost; else returns `least`. Also returns `least` if the program has too many
-    /// values, or the search too many states. Notes whether the best order is proved to be the best
-    /// ([`is_optimum`](Self::is_optimum)).
+    /// `limit` bytes less the headroom. `least` is the cost of the best order found before; none if there is none. If
+    /// the search finds an order that costs less, keeps this order and returns its cost; else returns `least`. Also
+    /// returns `least` if the program has too many values, or the search too many states. Notes whether the best order
+    /// is proved to be the best ([`is_optimum`](Self::is_optimum)).
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,

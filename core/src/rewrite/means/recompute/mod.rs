@@ -2,8 +2,8 @@
 //!
 //! A *walk* is a pass of the planner over all operators, in their order and under a limit, that decides which values
 //! are *evicted* (freed although they are read later) and recomputed. It makes a *script*: which operators run, which
-//! are recomputed, and which blocks are freed, in order. The cost of a script is its *excess*, the bytes by which its
-//! load exceeds the limit less the *headroom* (bytes held back), and its *delay*, the time in ns that it adds.
+//! are recomputed, and which blocks are freed, in order. The cost of a script is its *excess*, the most bytes by which
+//! its load exceeds the limit less the *headroom* (bytes held back), and its *delay*, the time in ns that it adds.
 //!
 //! Two things steer a walk: the *weight* of each block, a factor of the score by which blocks are chosen to be evicted,
 //! and *virtual uses*. A virtual use is a read, in an earlier walk, that served to recompute another value; it is
@@ -57,8 +57,8 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// Room for the old eviction weights of the blocks that one move of the annealing changes, so that the move can be
-/// undone. A move changes three at most, so one place is to spare.
+/// How many old eviction weights of blocks there is room for: those that one move of the annealing changes, so that the
+/// move can be undone. A move changes three at most.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
@@ -69,7 +69,8 @@ const HEAT: f64 = 0.0005;
 /// once in each part, and ends early in two cases:
 /// - Since the last check, the bytes by which the best plan exceeds the limit have stayed the same, and the time that
 ///   the plan adds has fallen by less than 1/[`PROGRESS`].
-/// - At this pace the best plan would not come within the limit.
+/// - If these bytes fell as slowly as since the last check, the best plan would still exceed the limit when all the
+///   work is done.
 const PATIENCE: u64 = 6;
 /// In a long trace the work of the annealing is divided into more parts than [`PATIENCE`]: one for each `PATIENCE_ROWS`
 /// rows. A move changes the weights of only a few blocks, which makes little difference in a long trace. With more
@@ -174,7 +175,7 @@ impl<'a> Recomputer<'a> {
         self.walk.may_evict(block)
     }
 
-    /// The bytes held back below the limit while each operator runs. The caller may change the entries.
+    /// For each operator: the bytes held back below the limit while it runs. The caller may change the entries.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         self.walk.headroom()
     }
@@ -383,8 +384,9 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes a script in `follower`: `runs`, an order of runs and recomputations, with the frees of blocks added.
-    /// Returns the cost for `limit` bytes less the headroom. None where [`Follower::follow`] returns none, for example
-    /// because a value that is read is not on the device.
+    /// Returns the script's cost for `limit` bytes less the headroom. None if the script has too many steps or rows; if
+    /// an operator reads a value that is not on the device, or is recomputed where it may not be; or if not all
+    /// operators run.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
@@ -392,7 +394,7 @@ impl<'a> Recomputer<'a> {
     /// Writes the trace that results from the best plan to `out`, and returns how many rows it has.
     ///
     /// # Errors
-    /// As [`emit::write`].
+    /// [`Error::BufferTooSmall`] if `out` is too short.
     pub(in crate::rewrite) fn rows(&self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
     }

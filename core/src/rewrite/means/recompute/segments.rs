@@ -25,13 +25,13 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 impl Recomputer<'_> {
-    /// Tries Chen et al.'s plans, and keeps the fastest that stays within `limit` bytes, as an order of runs,
-    /// recomputations and frees. Only plans that take less than `most` ns longer than the original trace are taken, and
-    /// a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of the plan, which
-    /// is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
+    /// Tries Chen et al.'s plans, and keeps the fastest that stays within `limit` bytes less the headroom, as an order
+    /// of runs, recomputations and frees. Only plans that take less than `most` ns longer than the original trace are
+    /// taken, and a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of the
+    /// plan, which is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
     ///
     /// # Errors
-    /// As [`chen::rewrite`].
+    /// [`Error::Row`] for a trace of 2²⁷ rows or more.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(in crate::rewrite) fn segments(
         &mut self,

@@ -10,8 +10,8 @@
 //! 2. Where memory runs out, a value is evicted that the running operator does not need: the one with the least score
 //!    ([`evict`] finds it). The score is `cost / (bytes · distance^b)`, where b is a parameter. The cost is the time
 //!    that the value's closure takes, the distance the time until the value's next use. An operator of the closure is
-//!    *owed* if it has to be recomputed anyway, because another of its outputs is missing and read later. Only a part
-//!    of its time counts.
+//!    *owed* if it has to be recomputed anyway, because another of its outputs, or a value made from its outputs, is
+//!    missing and read later. Only a part of its time counts.
 //! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
 //!    is read later.
 //! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
@@ -44,7 +44,8 @@ pub(in crate::rewrite) struct Preference {
     /// distance is the time in ns until the next use of the value.
     pub(in crate::rewrite) distance: u32,
     /// The factor, at most 1, by which an operator's time counts in the cost of recomputing a value if the operator is
-    /// *owed*: it has to be recomputed anyway, for another of its outputs that is missing and read later.
+    /// *owed*: it has to be recomputed anyway, because another of its outputs, or a value made from its outputs, is
+    /// missing and read later.
     pub(in crate::rewrite) owed: f64,
 }
 
@@ -71,8 +72,8 @@ record! {
     /// it, directly or by way of other values.
     struct Visit {
         version: VersionId,
-        /// Whether the value has to be recomputed anyway, for another reader; used only by a search that adds up the
-        /// cost of recomputing a value.
+        /// Whether the value has to be recomputed anyway, because it, or another value made from it, is missing and
+        /// read later. Used only by a search that adds up the cost of recomputing a value.
         owed: bool,
     }
 }
@@ -83,9 +84,9 @@ workspace! {
     /// the values to evict are chosen.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
-            /// The bytes held back below the limit while each operator runs.
+            /// For each operator: the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// For each value that a block holds: where its entries in `virtual_use` begin.
+            /// For each value that a block holds: the index at which its entries in `virtual_use` begin.
             first_virtual[VersionId]: u32[rows + blocks + 1],
             /// The virtual uses: the reads in `remembered`, sorted by the value read, and for one value by the
             /// operator. Each entry is the number of an operator: the value was read to recompute another one for this
@@ -135,8 +136,8 @@ workspace! {
             /// The blocks that may be evicted, in the order of a lower bound on their eviction scores. The least is
             /// first.
             queue[BlockId]: Tournament(blocks),
-            /// The blocks whose eviction score may have fallen since it was computed. It is computed anew before the
-            /// next eviction.
+            /// The blocks whose eviction score may have fallen since it was computed. These scores are computed anew
+            /// before the next eviction.
             stale[BlockId]: Members(blocks),
         }
         state {
@@ -159,7 +160,8 @@ workspace! {
             count: u32 = 0,
             /// Whether operators write their outputs over their inputs, where this is allowed.
             pub(in crate::rewrite) in_place: bool = false,
-            /// The bytes on the device at this point of the planning walk, in two's complement.
+            /// The bytes on the device at this point of the planning walk. Changes are added with wrapping, as an
+            /// operator may free more bytes than it allocates.
             load: u64 = 0,
             /// An upper bound on how many rows the runs, recomputations and frees so far take in a trace.
             rows: u32 = 0,
@@ -169,8 +171,8 @@ workspace! {
             preference: Preference = Preference { distance: 0, owed: 1.0 },
             /// The limit on memory in this planning walk, in bytes. The headroom below it is not subtracted yet.
             limit: u64 = 0,
-            /// The cost of the steps so far: the bytes by which they exceed the limit, and the time in ns that they
-            /// add.
+            /// The cost of the steps so far: the most bytes by which they exceed the limit less the headroom, and the
+            /// time in ns that they add.
             cost: Cost = Cost::default(),
             /// The planning walk is ended early once it exceeds the limit by more bytes than this cost says, or adds
             /// more time.
@@ -216,7 +218,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The bytes held back below the limit while each operator runs. The caller may change them.
+    /// For each operator: the bytes held back below the limit while it runs. The caller may change them.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         &mut self.headroom
     }
@@ -268,10 +270,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed,
-    /// so that memory stays within `limit` bytes as far as possible. `preference` has the parameters of the eviction
-    /// score. Returns what the walk's script (the steps, in order) costs: the bytes above the limit, and the time
-    /// added. None in three cases: a value that is read cannot be recomputed; there is no room for the script; or it
-    /// costs more than `most`.
+    /// so that memory stays within `limit` bytes less the headroom as far as possible. `preference` has the parameters
+    /// of the eviction score. Returns what the walk's script (the steps, in order) costs: the most bytes above the
+    /// limit less the headroom, and the time added. None in three cases: a value that is read cannot be recomputed;
+    /// there is no room for the script; or it costs more than `most`.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {
@@ -281,8 +283,9 @@ impl<'a> Walk<'a> {
         self.walk_once(preference, limit, most)
     }
 
-    /// Makes one planning walk over all operators. Returns its cost, or none in the cases that [`Walk::walk`] names.
-    /// `walk` makes a second one if a value was lost in the first that should have been kept.
+    /// Makes one planning walk over all operators. Returns the cost of its steps. None if a value that is read cannot
+    /// be recomputed, the list of steps is full, or the steps cost more than `most`. Where a value was lost that should
+    /// have been kept, [`Walk::walk`] makes a second walk, which keeps such values.
     fn walk_once(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
@@ -550,7 +553,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Evicts blocks, the one with the least eviction score first, until `need` more bytes fit within the limit less
-    /// the headroom. If there is no more block to evict, the bytes that do not fit are noted as an excess in the cost.
+    /// the headroom. If no block is left to evict, the bytes that do not fit are noted as an excess in the cost. If an
+    /// eviction cannot be added to the steps (their list is full, or they cost more than allowed), the excess becomes
+    /// `u64::MAX`, so that the walk fails.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);

@@ -62,7 +62,8 @@ impl Load<'_> {
         }
     }
 
-    /// Adds `bytes` to the load of each operator in `from..to`. To subtract, pass a number in two's complement.
+    /// Adds `bytes` to the load of each operator in `from..to`. To subtract, pass the negative number in two's
+    /// complement: the addition wraps.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {

@@ -42,11 +42,11 @@ pub enum Policy {
     /// block's bytes (Zhang et al. 2019).
     Aoa,
     /// Blocks are swapped first in the idle times with the highest weighted duration of absence: the area under the
-    /// curve of the bytes alive over the idle time (Zhang et al. 2019).
+    /// load curve (bytes alive over time) during the idle time (Zhang et al. 2019).
     Wdoa,
     /// Blocks are swapped first in the idle times with the highest submodular weighted duration of absence: the area
-    /// under the curve of the bytes alive over the idle time, if blocks are swapped in the idle times already chosen
-    /// (Zhang et al. 2019).
+    /// under the load curve (bytes alive over time) during the idle time, where the load is that which is left if
+    /// blocks are swapped in the idle times already chosen (Zhang et al. 2019).
     Swdoa,
     /// Blocks are swapped first in the idle times with the highest weighted sum of four scores: [`Policy::Doa`],
     /// [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian optimisation (Zhang
@@ -159,16 +159,16 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule with the fewest bytes alive: every block leaves the device for the whole of each of its idle
-    /// times, as far as the host has room. Holds back no headroom below the limit.
+    /// times, as far as the host has room. Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
     /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load. A
-    /// block is swapped there if it can be copied out before this operator and back in after it, within the iteration.
-    /// But it stays if it is overwritten before it is read again. No other block is swapped. Returns the max load that
-    /// is left, in bytes: Zhang et al.'s `load_min`.
+    /// block is swapped in the idle time that contains this operator, if that idle time lies between two accesses of
+    /// the same iteration, of which the second is a read. All other blocks stay on the device. Returns the max load
+    /// that is left, in bytes: Zhang et al.'s `load_min`. Headroom counts as load.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -266,18 +266,20 @@ impl<'a> Swapper<'a> {
 
     /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
     /// operators and idle times. Three schedules choose idle times by one score each, the first three of [`Weights`].
-    /// In the other two, blocks leave the device in all idle times within the iteration, and in those across its end
-    /// too. The fourth score is left out: in networks of a thousand layers it takes longer than the search. Returns how
-    /// much longer the improved schedule takes than the original, in ns; none if none of the five is within the limit.
+    /// In the fourth, blocks leave the device in all idle times within the iteration; in the fifth, also in the idle
+    /// times across its end. No schedule uses the last score of [`Weights`]: in networks of a thousand layers it takes
+    /// longer than the search. Returns how much longer the improved schedule takes than the original, in ns; none if
+    /// none of the five is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
     /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
-    /// idle times, improves the fastest of several schedules. These are the five of [`Swapper::search`], one by the
-    /// fourth score ([`Weights`]), and one by a weighted sum of all four scores. To find the weights of the sum takes
-    /// about as long as the search itself, so the sum is left out if one of the first six takes no longer than the
+    /// idle times, improves the fastest of seven schedules. Four choose idle times by one score each ([`Weights`]). In
+    /// the fifth, blocks leave the device in all idle times within the iteration; in the sixth, also in the idle times
+    /// across its end. The seventh chooses by a weighted sum of all four scores. To find the weights of the sum takes
+    /// about as long as the search itself, so the seventh is left out if one of the first six takes no longer than the
     /// original. Returns how much longer the improved schedule takes than the original, in ns; none if none of the
     /// first six is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
@@ -293,9 +295,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of several schedules, from which the search may start, and how much longer it takes than the
-    /// original, in ns. One schedule is made for each of `weights`, by which idle times are chosen. In two more, blocks
-    /// leave the device in all idle times within the iteration, and in those across its end too. None if no schedule is
-    /// within `limit` bytes.
+    /// original, in ns. One schedule is made for each of `weights`, by which idle times are chosen. In one more, blocks
+    /// leave the device in all idle times within the iteration; in the last, also in the idle times across its end.
+    /// None if no schedule is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -376,11 +378,12 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule within `limit` bytes. The search does not start from the present schedule, but as
-    /// [`search`](Self::search) does; it may look at `work` operators and idle times. `planned` is how much longer the
-    /// present schedule takes than the original, in ns; none if it misses the limit. The present schedule is kept if it
-    /// is within the limit and the search finds none that is faster. Returns how much longer the schedule that was
-    /// found or kept takes than the original, in ns; none if neither is within the limit.
+    /// Searches for a schedule within `limit` bytes. The search does not start from the present schedule, but from the
+    /// fastest of the five new ones that [`search`](Self::search) makes; it may look at `work` operators and idle
+    /// times. `planned` is how much longer the present schedule takes than the original, in ns; none if it misses the
+    /// limit. The present schedule is kept if it is within the limit and the search finds none that is faster. Returns
+    /// how much longer the schedule that was found or kept takes than the original, in ns; none if neither is within
+    /// the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

@@ -55,21 +55,21 @@ workspace! {
             /// memory is allocated again (take). Equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
             /// For each boundary: the first gap in each of two lists. List 0 has the gaps whose blocks are freed there,
-            /// list 1 those whose blocks are allocated again there. Each entry is an `Option<GapId>`, stored as a
-            /// number.
+            /// list 1 those whose blocks are allocated again there. An entry is 1 + the number of the gap; 0 if the
+            /// list is empty.
             first: [u32; 2][rows + 2],
             /// For each gap: the gap before it in each of two lists: of the gaps whose blocks are freed at the same
-            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). Each
-            /// entry is an `Option<GapId>`, stored as a number.
+            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). An entry
+            /// is 1 + the number of the gap before; 0 if there is none.
             before[GapId]: [u32; 2][rows + blocks],
             /// For each gap: the gap after it in each of two lists: of the gaps whose blocks are freed at the same
-            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). Each
-            /// entry is an `Option<GapId>`, stored as a number.
+            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). An entry
+            /// is 1 + the number of the gap after; 0 if there is none.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each value that a block holds: the boundary between operators at which its copy to the host is due;
             /// [`NONE`] if it needs no copy.
             due[VersionId]: u32[rows + blocks],
-            /// The bytes held back below the limit while each operator runs.
+            /// For each operator: the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
             /// For each operator: the most bytes by which a placement of the blocks exceeded the limit while the
             /// operator ran, since the headroom was last raised.

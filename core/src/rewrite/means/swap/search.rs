@@ -114,10 +114,10 @@ impl Search<'_> {
     }
 
     /// Sets the boundaries between operators at which the block of an idle time is freed and allocated again, and logs
-    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. If the idle time lies before a
-    /// persistent block's first access (head), and the block is then not on the host when the iteration begins, takes
-    /// the idle time after the block's last access (tail) out of use. The reason: a block that is on the host when an
-    /// iteration ends has to be there when the next begins.
+    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. A block that is on the host when an
+    /// iteration ends has to be there when the next begins. So, if the idle time lies before a persistent block's first
+    /// access (head), and the block is to be freed only after the iteration's start, this also takes the idle time
+    /// after the block's last access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {

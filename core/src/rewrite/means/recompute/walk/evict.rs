@@ -2,10 +2,10 @@
 //!
 //! The score of a block is `weight · cost / (bytes · distance^b)`, where b is a parameter. The cost is the time of the
 //! block's closure, the operators that have to run to recompute its value. The distance is the time until the block's
-//! next use. To compute the score of all blocks at each eviction would take too long. But scores mostly grow: the next
-//! use comes nearer, and each eviction makes other closures larger. So an old score is a lower bound on the present
-//! one, and the queue is lazy (Minoux 1978): the block with the least bound is scored anew, and evicted if its score is
-//! still the least.
+//! next use. 1 ns is added to the cost and 1 µs to the distance, so that neither is 0. To compute the score of all
+//! blocks at each eviction would take too long. But scores mostly grow: the next use comes nearer, and each eviction
+//! makes other closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux
+//! 1978): the block with the least bound is scored anew, and evicted if its score is still the least.
 //!
 //! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
@@ -29,9 +29,9 @@ use crate::rewrite::values::{Made, NONE, VersionId};
 const REACH: u32 = 32;
 
 /// The time to recompute a block's value is added up operator by operator. Adding ends early once the block's score is
-/// more than this many times the least score of the others: then the block is not evicted now, and keeps the score
-/// found so far. A smaller factor would end the sum sooner, but the block would soon be looked at again for its low
-/// score.
+/// more than this many times the least score of the other blocks: the block is not evicted now, and the score so far is
+/// kept as a lower bound. With a smaller factor a sum would end sooner, but its low bound would bring the block back to
+/// the front of the queue sooner, and the sum would be made again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
@@ -103,10 +103,11 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a value before operator `at`. At most [`CLOSURE`] operators are counted. The time is
-    /// exact up to `bound`; a longer time may be returned as any number between `bound` and the exact one. An operator
-    /// that has to be recomputed anyway, because another of its outputs is missing and read later, counts with only a
-    /// part of its time. None if the value cannot be recomputed, or only by losing another value that is still read.
+    /// The time in ns to recompute a value before operator `at`, plus 1. At most [`CLOSURE`] operators are counted. The
+    /// time is exact up to `bound`; a longer time may be returned as any number between `bound` and the exact one. An
+    /// operator that has to be recomputed anyway, because another of its outputs is missing and read later, counts with
+    /// only a part of its time. None if the value cannot be recomputed, or only by losing another value that is still
+    /// read.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
