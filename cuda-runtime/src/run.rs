@@ -369,13 +369,14 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// The times of the iteration that began after [`measure`](Self::measure). Waits until that iteration is done. The
-    /// times stay readable after a [`restart`](Self::restart).
+    /// The times of the iteration that began after [`measure`](Self::measure). Waits until that iteration is done. A
+    /// [`restart`](Self::restart) after that iteration was complete leaves its times as they are; one within it drops
+    /// the measurement.
     ///
     /// # Errors
-    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or if `measure`
-    /// was not called since the runtime was made or changed its program, or a restart has dropped the measurement. Or
-    /// an error of the backend.
+    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; if `measure` was
+    /// not called since the runtime was made or changed its program; or if a restart has dropped the measurement. Or an
+    /// error of the backend.
     pub fn measured(&mut self) -> Result<Measured> {
         let timers = self.timers.as_ref().filter(|timers| timers.iteration.is_none());
         let timers = timers.ok_or(Error::NotTimedYet)?;

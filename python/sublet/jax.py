@@ -372,6 +372,8 @@ def fit(
     XLA decides itself where values lie and what it fuses. So schedules are compiled, at most six, until what XLA says
     of one is within the limit. PlanError says what the least of them took.
     """
+    # A limit that cannot be read is refused before the program is compiled, which may take minutes.
+    bytes_of(limit, 100)
     compiled = _compile(fun, args, donate_argnums)
     original = _footprint(compiled)
     most = bytes_of(limit, original)

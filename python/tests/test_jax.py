@@ -116,8 +116,14 @@ def test_a_limit_that_nothing_keeps_is_refused() -> None:
     step, args = STEPS["mlp"]()
     with pytest.raises(sublet.PlanError, match="no schedule within 4096 bytes was found; .* [0-9]+$"):
         sublet.jax.fit(step, 4096, *args, progress=False)
+
+
+def test_a_limit_that_cannot_be_read_is_refused_before_anything_is_compiled() -> None:
+    def step(x: jax.Array) -> jax.Array:
+        raise AssertionError("traced")
+
     with pytest.raises(ValueError, match='limit: .* found "half"'):
-        sublet.jax.fit(step, "half", *args, progress=False)
+        sublet.jax.fit(step, "half", jnp.zeros(4), progress=False)
 
 
 def test_arguments_may_be_shapes_and_may_be_donated() -> None:

@@ -98,7 +98,8 @@ pub struct Summary {
 /// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether [`portfolio`] runs a given method of placement, and on which instances.
+/// Whether [`portfolio`], which runs several methods of placement one after the other, runs a given one: never, always,
+/// or only where there is time for it.
 #[derive(Clone, Copy)]
 enum Part {
     /// [`portfolio`] never runs this method of placement.

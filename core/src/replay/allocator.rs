@@ -85,9 +85,9 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
-    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
-    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
-    /// ranges that there are at that time.
+    /// The most memory that blocks have taken at any time so far, in bytes. In a range of addresses they take all bytes
+    /// from its start to the highest end that a block in it has had until then, free bytes between them included. The
+    /// ranges that there are at a time are added up.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,

@@ -214,7 +214,9 @@ impl<'a> Detector<'a> {
         position
     }
 
-    /// Takes the next event of the stream as [`push`](Self::push) does, but does not look for a period.
+    /// Takes the next event of the stream, as [`push`](Self::push) does, but does not look for a period. The event is on
+    /// a block of `bytes` bytes; `last` is the position of the event before it on the same block, 0 if there is none.
+    /// Returns the event's position in the stream.
     #[inline]
     pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let distance = self.age(last).map_or(0, |age| age + 1);

@@ -94,12 +94,12 @@ const MOST_HALVINGS: u32 = 3;
 /// turn, again and again in rounds. In the first round, it spends this number times the nodes of the shortest run on
 /// each capacity; in each further round, twice as many as before. The lower bound may get more ([`RUNS_AT_BOUND`]).
 const RUNS: u64 = 32;
-/// In each round the search tries several capacities. As most instances have a plan whose peak is the lower bound, the
-/// lower bound gets at least this number times the nodes of the shortest run from the root of the search tree, unless
-/// [`PART_AT_BOUND`] gives it fewer.
+/// In each round the search tries several capacities. Most instances have a plan whose peak is the lower bound, so the
+/// lower bound gets more nodes than the other capacities: at least the lesser of two numbers. One is this number times
+/// the nodes of the shortest run from the root of the search tree; the other is that of [`PART_AT_BOUND`].
 const RUNS_AT_BOUND: u64 = 256;
-/// Each try to reach the lower bound gets at least the nodes that [`RUNS_AT_BOUND`] says or, if that is less, the whole
-/// search's budget of nodes divided by this number.
+/// The lower bound gets at least the lesser of two numbers of nodes in each round. One is that of [`RUNS_AT_BOUND`]; the
+/// other is the whole search's budget of nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
 /// With a budget of at most this number times the nodes of the shortest run from the root of the search tree, the
 /// search first tries capacities close to the peak of the best plan so far, and the lower bound only later. This is

@@ -40,11 +40,12 @@ pub(super) struct Tree<'a> {
     /// block was placed at this depth. To take the placement back, all later changes are undone. A record sums up the
     /// blocks that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// For each depth in the search tree: the first section of time of the component that was searched when a block was
-    /// placed at that depth. No block still to be placed is alive both in a component and outside of it.
+    /// For each depth in the search tree: where the component begins that was searched when a block was placed at that
+    /// depth, as a section of time. A component is a range of sections whose ends no unplaced block crosses.
     low: Table<'a, u32>,
-    /// For each depth in the search tree: one past the last section of time of the component that was searched when a
-    /// block was placed at that depth. No block still to be placed is alive both in a component and outside of it.
+    /// For each depth in the search tree: where the component ends that was searched when a block was placed at that
+    /// depth, as one past its last section of time. A component is a range of sections whose ends no unplaced block
+    /// crosses.
     high: Table<'a, u32>,
     /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
     /// changes to blocks, and changes to the records of sections of time. When the node has failed, all later changes

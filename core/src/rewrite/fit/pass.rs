@@ -354,7 +354,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement`, which either swaps or recomputes. Schedules are made even if they are planned to take a
+    /// Tries `arrangement`, a combination that either swaps or recomputes, but not both. Schedules are made even if they are planned to take a
     /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff on the
     /// added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). In the end it is lowered to what it was
     /// before, unless it is lower already. `Err` if a row of the trace is invalid or the workspace is too short.

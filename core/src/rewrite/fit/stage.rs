@@ -127,7 +127,7 @@ pub(super) struct Kept<'a, 'w> {
     pub(super) watched: Watched<'w>,
 }
 
-/// The time, size and origin of the best schedule: the one that fits and adds least time.
+/// What is kept of the best schedule beside its rows and offsets. The best schedule fits, and adds least time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Best {
     /// The time, in ns, that the best schedule adds to the original.

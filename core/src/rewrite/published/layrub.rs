@@ -163,9 +163,9 @@ record! {
     struct Known {
         /// The number of the first operator that accesses the block; none if no operator does.
         first: Option<u32>,
-        /// The number of the last operator that accesses the block: a gradient may be written over the block from then
-        /// on. The gradient of a ReLU does not count, since a mask is kept for it in place of the block. None if no
-        /// other operator accesses it.
+        /// The number of the last operator that needs the block: a gradient may be written over the block from then on.
+        /// The backward operator of a ReLU does not count, since it reads a mask instead of the block. None if no
+        /// operator needs the block.
         last: Option<u32>,
         /// Whether more than one operator accesses the block. Only such blocks can be activations or gradients.
         is_shared: bool,
