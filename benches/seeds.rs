@@ -1,8 +1,8 @@
-//! How near the exact search gets to max load on the two open instances of `MiniMalloc`, D and J, for ten seeds.
+//! How near the exact search gets to max load on the two open instances of `MiniMalloc`, D and J, for several seeds.
 //!
-//! `cargo bench -p sublet-benches --bench seeds -- [D|J]`, with `SUBLET_DATA`. For each seed it prints the peak over max
-//! load and the CPU seconds, of the search and of the search without guidance. Each search may spend [`TIMES`] the
-//! default number of nodes, which takes about a minute.
+//! `cargo bench -p sublet-benches --bench seeds -- [D|J] [SEEDS]`, with `SUBLET_DATA`; the seeds are 1 to SEEDS, 10 by
+//! default. For each seed it prints the peak over max load and the CPU seconds, of the search and of the search without
+//! guidance. Each search may spend [`TIMES`] the default number of nodes, which takes about a minute.
 
 mod clock;
 
@@ -16,12 +16,14 @@ const TIMES: u64 = 64;
 
 fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let open = |name: char| matches!(name, 'D' | 'J') && (asked.is_empty() || asked.contains(&name.to_string()));
+    let seeds = asked.iter().find_map(|arg| arg.parse().ok()).unwrap_or(10);
+    let both = !asked.iter().any(|arg| matches!(arg.as_str(), "D" | "J"));
+    let open = |name: char| matches!(name, 'D' | 'J') && (both || asked.contains(&name.to_string()));
     println!("| instance | seed | peak / max load | CPU s | without guidance | CPU s |\n| - | - | - | - | - | - |");
     for (name, blocks) in
         instance::minimalloc("nothing is placed").into_iter().flatten().filter(|&(name, _)| open(name))
     {
-        for seed in 1..=10 {
+        for seed in 1..=seeds {
             print!("| {name} | {seed} |");
             for techniques in [Techniques::ALL, Techniques::ALL.without(Technique::Guidance)] {
                 let nodes = TIMES * Options::DEFAULT_NODES;
