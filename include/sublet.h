@@ -226,8 +226,8 @@ enum sublet_status
    */
   SUBLET_STATUS_MISALIGNED_OPERAND = 24,
   /**
-   * Argument `index` is the operands of a launch: the one that begins at the address `got` shares memory with one
-   * that begins below it, and that may not be.
+   * Argument `index` is the operands of a launch. Two of them share memory, though they must not. `got` is the
+   * address at which one of them begins; the other begins at the same address or at a lower one.
    */
   SUBLET_STATUS_OVERLAPPING_OPERANDS = 25,
   /**
@@ -348,7 +348,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC = 84,
   /**
-   * Row `index` of a trace: a malloc of a block with another size than an earlier malloc gave it, or than it has in
+   * Row `index` of a trace: a malloc that gives a block another size than an earlier malloc of the block, or than
    * the original trace.
    */
   SUBLET_STATUS_ROW_SIZE_CHANGED = 85,
@@ -363,7 +363,8 @@ enum sublet_status
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
    * Row `index` cannot be in a recorded trace. It is a copy, a second malloc of a block, or an access by a
-   * recomputed operator; or it is an access by an operator whose accesses do not all stand together.
+   * recomputed operator. Or it is an access by an operator that accessed blocks before, with an access by another
+   * operator, or by none, in between.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
@@ -484,8 +485,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
-   * What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
-   * or this machine has none, such as a CUDA driver.
+   * Something that the call needs is missing. Either this library was built without it, for example without the
+   * standard library or without CUDA. Or this machine lacks it, for example a CUDA driver.
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
@@ -512,8 +513,8 @@ enum sublet_status
   /**
    * A call of the operating system failed. `got` is the error number (errno), or 0 if the error has no number. The
    * file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
-   * cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
-   * a GPU that shares the host's memory, how much memory is available could not be read.
+   * cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or the
+   * GPU shares the host's memory, and the system did not tell how much memory is available.
    */
   SUBLET_STATUS_STORAGE = 153,
   /**
@@ -549,10 +550,11 @@ enum sublet_solver
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
    * SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
-   * plans, until the budgets `work` and `nodes` of the parameters are used up:
+   * plans, until the budgets `work` and `nodes` of the sublet_place_params are used up:
    * - up to 600 blocks by the exact search and the beam search in turns;
-   * - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
-   *   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
+   * - from 601 to 6,000 blocks by these two searches; by plans that are built outward in time from the step at which
+   *   the most bytes are alive; and by an exact search for the offsets of the large blocks, after which the other
+   *   blocks are placed at addresses that the large ones leave free;
    * - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
    *   in the way of others.
    */
@@ -560,13 +562,14 @@ enum sublet_solver
   /**
    * Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
    * the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
-   * SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. They
-   * share a budget as large as `work`, and the last of them do not run if it is used up; with very many pairs, none
-   * of them runs.
+   * SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. These
+   * solvers share a budget as large as the `work` of the sublet_place_params. Once it is used up, the rest of them
+   * do not run; with very many pairs, none of them runs.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
+   * An exact search: tries placements as branches of a tree, and looks at no more nodes of the tree than the field
+   * `nodes` of the sublet_place_params says.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
@@ -907,24 +910,24 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The tensor's storage whose number is the `subject` of the sublet_step lies, from here on, at the step's
-   * `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
+   * From here on, the tensor's storage of number `subject` lies in the arena, `offset` bytes from the arena's start.
+   * The storage's content is undefined until it is written. `subject` and `offset` are fields of the sublet_step.
    */
   SUBLET_ACTION_BIND = 0,
   /**
-   * The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
-   * each tensor's storage at the place where it is bound now.
+   * The operator of number `subject`, a field of the sublet_step, is recomputed: it has run before in this
+   * iteration. It uses each tensor's storage at the place where the storage is bound now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The tensor's storage whose number is the `subject` of the sublet_step is copied to the host: to the step's
-   * `offset`, in bytes from the start of the memory that the host has for copies.
+   * The tensor's storage of number `subject` is copied to the host, `offset` bytes from the start of the memory that
+   * the host has for copies. `subject` and `offset` are fields of the sublet_step.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The tensor's storage whose number is the `subject` of the sublet_step is copied back to where it is bound in the
-   * arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory that the host
-   * has for copies.
+   * The tensor's storage of number `subject` is copied back to where it is bound in the arena now. Its copy on the
+   * host lies `offset` bytes from the start of the memory that the host has for copies. `subject` and `offset` are
+   * fields of the sublet_step.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -1032,8 +1035,8 @@ typedef struct sublet_pool sublet_pool;
 typedef struct sublet_recorder sublet_recorder;
 
 /**
- * A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
- * current one. Only one thread at a time may use a replay.
+ * A replay: a plan that answers the allocation requests of an iteration, with a record of how far the current
+ * iteration has followed the plan. Only one thread at a time may use a replay.
  */
 typedef struct sublet_replay sublet_replay;
 
@@ -1322,7 +1325,7 @@ typedef struct sublet_certificate {
    */
   uint32_t struct_size;
   /**
-   * Reserved; it is 0.
+   * Reserved for later versions; sublet_verify writes 0 here.
    */
   uint32_t reserved;
   /**
@@ -1450,8 +1453,8 @@ typedef struct sublet_trace {
   /**
    * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
    * ReLU. Of operators beyond the end of the array nothing is known. NULL, with `operator_count` 0: nothing is known
-   * of any. An operator that may be recomputed must give the same output when it runs without the persistent blocks
-   * that it both reads and writes; any other operator needs the flag SUBLET_OPERATOR_ONCE.
+   * of any operator. A recomputed operator runs without the persistent blocks that it both reads and writes. If its
+   * output would then differ, the operator needs the flag SUBLET_OPERATOR_ONCE.
    */
   const struct sublet_operator *operators;
   /**
@@ -1465,8 +1468,8 @@ typedef struct sublet_trace {
    */
   size_t block_count;
   /**
-   * The device that the iteration runs on. NULL stands for a sublet_device with no field set: a device over PCIe
-   * 3.0.
+   * The device that the iteration runs on. NULL stands for a sublet_device whose fields are all 0 but `struct_size`:
+   * a device that is connected by PCIe 3.0.
    */
   const struct sublet_device *device;
 } sublet_trace;
@@ -1713,7 +1716,7 @@ typedef struct sublet_verified {
   uint64_t max_load;
   /**
    * The simulated time of the rewritten trace, and the bytes that it copies and holds. This is the last field, so
-   * that this struct and sublet_run can both grow.
+   * that later versions can add fields to this struct and to sublet_run.
    */
   struct sublet_run run;
 } sublet_verified;
@@ -1766,8 +1769,8 @@ typedef struct sublet_fit_output {
   uint64_t *offsets;
   /**
    * Receives the live ranges of blocks on the device, one for each malloc row of the rewritten trace, in the order
-   * of these rows. Each is a block of its own: `start` is its first row, `end` the row at which it ends, which is
-   * not part of it. May be NULL.
+   * of these rows. Each live range is a sublet_block of its own. `start` is the index of its malloc row in `rows`,
+   * and `end` the index of its free row. Without a free, `end` is the number of rows. May be NULL.
    */
   struct sublet_block *blocks;
   /**
@@ -1821,7 +1824,7 @@ typedef struct sublet_fit_params {
    * 1: persistent blocks, such as weights, all stay on the device, each at one offset, because their memory belongs
    * to somebody else. 0: they may be swapped. Then a persistent block may begin on the host, and may end an
    * iteration at another offset than the one at which it begins: a caller that follows the rows without
-   * sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
+   * sublet_runtime.h has to carry such blocks to the next iteration itself; the comment on sublet_fit says how.
    */
   uint32_t keep_persistent;
   /**
@@ -1845,7 +1848,8 @@ typedef struct sublet_fitted {
    */
   uint32_t policy;
   /**
-   * How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
+   * How many rows the rewritten trace has: as many entries of `rows` and `timings` of the sublet_fit_output were
+   * written.
    */
   size_t row_count;
   /**
@@ -1854,7 +1858,7 @@ typedef struct sublet_fitted {
    */
   size_t residency_count;
   /**
-   * How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
+   * The size of the arena in bytes, at most the limit. The arena is the range of memory in which all blocks lie.
    */
   uint64_t peak;
   /**
@@ -1863,8 +1867,8 @@ typedef struct sublet_fitted {
    */
   uint64_t original_peak;
   /**
-   * How the rewritten trace runs in the simulation. This is the last field, so that this struct and sublet_run can
-   * both grow.
+   * How the rewritten trace runs in the simulation. This is the last field, so that later versions can add fields to
+   * this struct and to sublet_run.
    */
   struct sublet_run run;
 } sublet_fitted;
@@ -1927,8 +1931,8 @@ typedef struct sublet_access {
 
 /**
  * One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
- * tensors' storages, as the framework's hooks have seen it. Storages, called memories, and operators are numbered from
- * 0, the operators in the order in which they run.
+ * tensors' storages. A framework can record these uses by hooks where addresses of tensors are asked for. Storages,
+ * called memories, and operators are numbered from 0, the operators in the order in which they run.
  */
 typedef struct sublet_network {
   /**
@@ -1941,7 +1945,7 @@ typedef struct sublet_network {
    */
   uint32_t reserved;
   /**
-   * The storages of the network's tensors: entry k is that of number k.
+   * The storages of the network's tensors: entry k is the storage of number k.
    */
   const struct sublet_memory *memories;
   /**
@@ -1987,7 +1991,7 @@ typedef struct sublet_network_params {
    */
   uint32_t means;
   /**
-   * The most bytes of the arena; 0 is no limit: then nothing is swapped or recomputed.
+   * The most bytes that the arena may have. 0 is no limit; then nothing is swapped or recomputed.
    */
   uint64_t limit;
   /**
@@ -2399,11 +2403,13 @@ sublet_status sublet_verify_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
- * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. A plan is valid if blocks that are alive together
- * share no address, and all constraints hold. The proof shares no code with the planners.
+ * Proves that `offsets`, one for each block, is a valid plan. A plan is valid if blocks that are alive together share
+ * no address, and all constraints hold. For an invalid plan, the status is one of SUBLET_STATUS_PLAN_..., and `error`
+ * says which constraint the plan breaks. With the planners the proof shares only the code that checks blocks, indexes
+ * tables and sorts indices.
  *
- * `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
+ * `constraints` may be NULL: then the plan as a whole has no constraints. If the plan is valid, its peak and max load
+ * are written to `certificate`, unless that is NULL. O(n log n) for n blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify(const struct sublet_block *blocks,
@@ -2477,18 +2483,19 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
                                           struct sublet_error *error);
 
 /**
- * Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
- * never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
- * begins; if there is no such operator, at the start. It is freed when the last operator that uses it is done, or at
- * the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
- * topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
- * operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+ * Writes the trace of a static graph. The producer of a tensor is the operator that writes it without reading it. A
+ * persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and never freed. Any other tensor that
+ * operators use is allocated when its producer begins; without a producer, at the start. It is freed when the last
+ * operator that uses it is done, or at the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in
+ * the order of `nodes` if that is topological, else in another topological order. In the rows, the number of an
+ * operator is its index in `nodes`. An operator that reads and writes the same tensor updates the tensor in place.
+ * Takes O(operands + operators * log operators).
  *
- * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
- * together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
- * there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
- * neither to it nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run
- * after it.
+ * If operators use tensors with SUBLET_STORAGE_ITERATION, one more operator is added at the end, which reads all these
+ * tensors. So their values are all on the device at the end, even if sublet_fit swaps or recomputes them before. The
+ * added operator has the number `node_count`, takes no time, and runs nothing. Do not give SUBLET_OPERATOR_UNORDERED
+ * to it, nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run after the
+ * added one.
  *
  * A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
  * the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
@@ -2517,9 +2524,10 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
 /**
  * Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
  * not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
- * dependencies and streams are kept. The steps of lifetimes are places in the order in which sublet_graph_rows runs
- * the operators. `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows.
- * O(edges * operators / 64), where an edge is a dependency between two operators.
+ * dependencies and streams are kept. The steps of lifetimes are operators, counted from 0 in the order in which
+ * sublet_graph_rows writes them. `names`, which may be NULL, receives for each entry of `blocks` the number that the
+ * block has in the rows of sublet_graph_rows. Takes O(edges * operators / 64), where an edge is a dependency between
+ * two operators.
  *
  * `blocks` and `names` have room for `capacity` blocks; tensor_count + node_count are always enough. `count` receives
  * how many blocks there are, and may be NULL.
@@ -2536,8 +2544,9 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
 
 /**
  * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
- * stream to `streams`, which has room for node_count numbers. Stream 0 gets the operators of the path that takes the
- * longest time; stream 1, those of the longest path of the other operators; and so on. The last stream also gets all
+ * stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which each depends on
+ * the one before; its length is the time of its operators together. Stream 0 gets the operators of the longest path of
+ * the graph; stream 1, those of the longest path of the remaining operators; and so on. The last stream also gets all
  * operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
  */
 SUBLET_MUST_USE
@@ -2560,10 +2569,10 @@ sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
 
 /**
  * Simulates when each row of `schedule`, a rewritten form of `trace`, happens. There are three queues: operators,
- * copies to the host, and copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and
- * not here; the schedule's offsets are not read.
+ * copies to the host, and copies to the device. This call does not prove that the schedule is valid;
+ * sublet_verify_schedule does. The schedule's offsets are not read.
  *
- * `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
+ * `timings` has room for one entry for each row of `schedule`. `timings` and `run` may be NULL. Takes O(rows).
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate(const struct sublet_trace *trace,
@@ -2589,12 +2598,13 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
  * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
- * are on the device. Persistent blocks, such as weights, must end on the device or on the host, wherever the next
- * iteration needs them; on the device they may end at another offset than the one at which they begin, and a caller
- * that follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first
- * row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+ * are on the device. At the end, persistent blocks, such as weights, must be on the device or on the host, wherever
+ * the next iteration needs them. On the device, such a block may end at another offset than the one at which it
+ * begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how. The statuses
+ * that begin with SUBLET_STATUS_ROW_ name the first row that breaks a rule. Those that begin with SUBLET_STATUS_PLAN_
+ * say which constraint the offsets break.
  *
- * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
+ * `params`, `timings` and `verified` may be NULL. `timings` has room for one entry for each row of `schedule`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
@@ -2617,8 +2627,9 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
 
 /**
  * Tells in `layout` how large a workspace sublet_fit needs. Of the arguments only the counts and capacities are read.
- * The size of the workspace is linear in them. But with up to 6,000 live ranges of blocks on the device the exact
- * search for offsets runs, and its part of the workspace grows with the square of their number.
+ * The size of the workspace is linear in them, except for one part: the memory of an exact search for offsets. This
+ * part grows with the square of the number of live ranges of blocks on the device, and stays the same from 6,000 live
+ * ranges on.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2627,25 +2638,26 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
                                    struct sublet_error *error);
 
 /**
- * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
- * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
- * replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
- * verified as an iteration that repeats: a persistent block, one that `trace` allocates at time 0 and never frees,
- * ends with its final value where it begins: on the device, perhaps at another offset, or on the host.
+ * Rewrites a trace so that all its blocks fit into `limit` bytes. Searches for a rewritten trace that takes little
+ * time. To save memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads
+ * later, or replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The
+ * result is verified as an iteration that repeats. A persistent block is one that `trace` allocates at time 0 and
+ * never frees. If it begins on the host, its final value is on the host at the end. If it begins on the device, its
+ * final value is on the device at the end, perhaps at another offset.
  *
  * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
- * rewritten rows without it has to carry them itself, as examples/c/fit.c does:
+ * rewritten rows without the runtime has to carry these blocks itself, as examples/c/fit.c does:
  * - The rows before the first access and the first copy say where persistent blocks begin. A persistent block that is
  *   allocated in these rows, and not freed again in them, begins on the device, with its value from before the
  *   iteration, at the offset of its last malloc in these rows. Any other persistent block begins on the host.
  * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
  *   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
- * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
- *   out before any is copied in, since one may begin where another has ended. If `keep_persistent` in `params` is 1,
- *   no block has moved.
+ * - Between two iterations, a block that has ended at another offset than the one at which it begins is moved back.
+ *   All such blocks are copied out before any of them is copied in, since one may begin where another has ended. If
+ *   `keep_persistent` in `params` is 1, no block has moved.
  *
- * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
- * entries were written.
+ * `params` may be NULL. The arrays of `output` need room for at least as many entries as sublet_fit_lengths_of tells;
+ * `fitted` tells how many were written.
  *
  * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
  * in bytes, within which one was found.
@@ -2684,9 +2696,9 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 /**
  * Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
  * sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of
- * storages, operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of tensors in
- * the arena the exact search for offsets runs, and the search's part of the workspace grows with the square of the
- * number of live ranges.
+ * storages, operators and accesses, except for one part: the memory of an exact search for offsets. This part grows
+ * with the square of the number of live ranges of tensors in the arena, and stays the same from 6,000 live ranges on.
+ * Without a limit the workspace is far smaller.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2738,7 +2750,7 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
  * Makes an allocator without live blocks. The allocator keeps its bookkeeping in `workspace` until
  * sublet_allocator_destroy; this call already writes 40 bytes of it for each of the `events` of `params`. If
  * `workspace` is NULL and `workspace_size` 0, the allocator takes memory of the operating system for its bookkeeping;
- * the pages of that memory are touched only as they are used. Where there is no operating system, this fails.
+ * the pages of that memory are touched only as they are used. Without an operating system, NULL fails.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
@@ -2848,8 +2860,8 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
  * iterations and none is under way, the first request after the next sublet_iteration_begin is taken to be the first
  * of the plan.
  *
- * If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. An allocator without a plan exports a
- * text with 0 blocks.
+ * If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. sublet_export_plan writes a text with
+ * 0 blocks for an allocator without a plan.
  *
  * Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
  * half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.
@@ -2998,9 +3010,9 @@ sublet_status sublet_recorder_create(size_t row_capacity,
 
 /**
  * Makes a larger recorder after a call has failed with SUBLET_STATUS_RECORD_FULL, and copies to it what `recorder` has
- * recorded. `larger` receives the pointer to the new recorder. It has room for `row_capacity` rows in all, those
- * copied included, and lives in `workspace`. The call that failed may then be repeated with the new recorder. The old
- * recorder's memory is the caller's again.
+ * recorded. `larger` receives the pointer to the new recorder. The new recorder has room for `row_capacity` rows in
+ * all, including the copied ones, and lives in `workspace`. The call that failed may then be repeated with the new
+ * recorder. The old recorder's memory is the caller's again.
  *
  * SUBLET_STATUS_RECORD_FULL: `row_capacity` is too small for the recorded rows and one more.
  */
@@ -3075,7 +3087,7 @@ sublet_status sublet_recorder_begin_op(struct sublet_recorder *recorder, struct 
 sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
+ * From here on until sublet_recorder_resume, blocks that are allocated are not recorded, and so are outside of the
  * plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
  */
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
@@ -3204,7 +3216,8 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * Tells in `layout` how large a workspace a pool needs in which at most `live` blocks are alive at once.
+ * Tells in `layout` how large a workspace sublet_pool_create needs for a pool with at most `live` blocks alive at
+ * once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,

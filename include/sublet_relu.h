@@ -150,7 +150,9 @@ sublet_status sublet_relu_backward(const void *dy,
                                    sublet_error *error);
 
 /**
- * Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
+ * Loads the ReLU kernels on a GPU, in the GPU's primary context, which the CUDA runtime uses too. `gpu` is the number
+ * of the GPU, from 0, as the CUDA driver counts. `kernels` receives the handle, which sublet_relu_kernels_destroy
+ * destroys.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
  * and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got` of `error`.
@@ -169,11 +171,11 @@ void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
  * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. The addresses of
  * elements must be multiples of an element's size, and the mask's address a multiple of 4.
  *
- * SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
- * SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
- * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
- * for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
- * the `needed` that one launch can have.
+ * `needed` and `got` are the fields of `error`. SUBLET_STATUS_MISALIGNED_OPERAND: the address `got` of an operand is
+ * not a multiple of `needed`. SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory though they must not;
+ * `got` is the higher of their addresses. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits,
+ * but has `got`; for example, the mask was planned for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: there
+ * are `got` elements, but one launch can have at most `needed`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
@@ -186,11 +188,11 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
  * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. The addresses of
  * elements must be multiples of an element's size, and the mask's address a multiple of 4.
  *
- * SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
- * SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
- * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
- * for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
- * the `needed` that one launch can have.
+ * `needed` and `got` are the fields of `error`. SUBLET_STATUS_MISALIGNED_OPERAND: the address `got` of an operand is
+ * not a multiple of `needed`. SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory though they must not;
+ * `got` is the higher of their addresses. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits,
+ * but has `got`; for example, the mask was planned for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: there
+ * are `got` elements, but one launch can have at most `needed`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,

@@ -67,8 +67,9 @@ typedef struct sublet_runtime_params {
    */
   const char *folder;
   /**
-   * With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow. 0
-   * is what the plan needs; for sublet_arena_create it is the larger of `size` and `room`.
+   * With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow. 0:
+   * for a runtime, as much as its plan needs; for sublet_arena_create, the larger of its arguments `size` and
+   * `room`.
    */
   uint64_t memory;
 } sublet_runtime_params;
@@ -206,9 +207,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime, which carries out a schedule on a device. The schedule is verified first, as by
- * sublet_verify_schedule for iterations that repeat, and simulated on the device that `trace` describes:
- * sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
+ * Makes a runtime, which carries out a schedule on a device. The schedule is first verified for iterations that
+ * repeat, by the rules of sublet_verify_schedule. It is also simulated on the device that `trace` describes;
+ * sublet_runtime_measured tells the simulated times beside the measured ones. `params` may be NULL.
  *
  * `needed` and `got` are the fields of `error`. SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or it is so old
  * that it lacks a function that is needed, or there is no GPU of the number in `params`. SUBLET_STATUS_OUT_OF_MEMORY:
@@ -229,21 +230,21 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
                                     sublet_error *error);
 
 /**
- * Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
- * sublet_runtime_create. A reason may be that the batch has another size, that the network is evaluated and not
- * trained, or that a better plan was found. Persistent values are kept, and the next iteration is the new plan's
- * first. The arena grows where it is; where the device cannot do that, another arena is allocated and the old one
- * freed. The arena never shrinks, so that plans can take turns.
+ * Replaces the plan of a runtime by another, between two iterations. The new plan is `schedule`, a rewritten form of
+ * `trace`. A reason may be that the batch has another size, that the network is evaluated and not trained, or that a
+ * better plan was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows
+ * where it is; where the device cannot do that, another arena is allocated and the old one freed. The arena never
+ * shrinks, so that plans can take turns.
  *
- * `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
- * UINT32_MAX is none: the block's value is undefined until it is written. The entries of other blocks are not used. If
- * `was` is NULL, persistent blocks keep their numbers, and the values of those that the old plan did not have are
- * undefined.
+ * `was` has an entry for each block number of `trace`. For a persistent block the entry is the number that the block
+ * had in the old plan. UINT32_MAX stands for a block that takes over no value: its value is undefined until it is
+ * written. The entries of other blocks are not used. If `was` is NULL, persistent blocks keep their numbers, and the
+ * values of those that the old plan did not have are undefined.
  *
  * All statuses of sublet_runtime_create are possible, and two more. SUBLET_STATUS_INTERRUPTED: an iteration is under
- * way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT: by
- * `was`, a block is to have the value of block `index` of the old plan, but that block is not persistent, or has
- * another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
+ * way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT:
+ * `was` names block `index` of the old plan, but this block is not persistent there, or has another size. After these
+ * two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
@@ -272,10 +273,10 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Queues a call of `function` on a stream: the stream of the launch that the latest sublet_runtime_next told. The host
- * makes the call when all that was queued on the stream before is done; what is queued on it later waits until
- * `function` returns. Where the host is the device, operators run in this way: as functions that read and write at the
- * operands' addresses. The call comes from another thread, and `function` must call no function of CUDA.
+ * Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told. The host makes the
+ * call when all that was queued on the stream before is done; what is queued on it later waits until `function`
+ * returns. Where the host is the device, operators run in this way: as functions that read and write at the operands'
+ * addresses. The call comes from another thread, and `function` must call no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,

@@ -145,8 +145,8 @@ sublet_status sublet_torch_iteration(int device, sublet_error *error);
  * Writes to `statistics` the statistics of a device's memory so far.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
- * SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
- * process; both with the driver's error, a CUresult, in `got` of `error`.
+ * SUBLET_STATUS_DRIVER: a call of the driver failed. SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, and no
+ * call will work again in this process. After these two, the field `got` of `error` is the CUresult.
  */
 SUBLET_MUST_USE
 sublet_status sublet_torch_stats(int device,

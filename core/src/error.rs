@@ -10,8 +10,8 @@ use crate::violation::Violation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A buffer that the caller lends is too short, or too long where only one length is right; `needed` elements
-    /// suffice.
+    /// A buffer that the caller lends is too short; where only one length is right, it is too short or too long. With
+    /// `needed` elements, its length is right.
     BufferTooSmall {
         /// Which of the buffers that the caller lends has the wrong length.
         buffer: Buffer,
@@ -66,8 +66,9 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
-    /// Or, if they are placed in several banks of memory, their costs add up to more than 128 bits can count.
+    /// The blocks up to and including `block` may need more bytes, padding for alignments included, than 64 bits can
+    /// count. Or, in a placement in several banks of memory, the costs of reading and writing these blocks may add up
+    /// to more than 128 bits can count.
     SizeOverflow {
         /// The index of the first block whose bytes or cost make the sum over the blocks up to it too large. For a
         /// graph, the index of a tensor instead; for a network, the number of a tensor's storage.
@@ -90,7 +91,8 @@ pub enum Error {
         /// What is wrong with the row of the trace.
         fault: RowFault,
     },
-    /// An operator's read or write of a tensor's storage in a network that cannot follow the accesses before it.
+    /// In a network, an access (an operator's read or write of a tensor's storage) names a storage or an operator that
+    /// does not exist, or cannot follow the accesses before it.
     Access {
         /// The index of the access in the network's list of accesses, counted from 0.
         access: u32,
@@ -161,8 +163,8 @@ pub enum Error {
     },
     /// No run of free bytes of an allocator is large enough for the request.
     OutOfMemory {
-        /// How many free bytes in a row the request needs: those that were asked for, rounded up to the alignment. If
-        /// the request has a larger alignment of its own, the most padding that it may need is included.
+        /// How many free bytes in a row the request needs: those that were asked for, rounded up to the allocator's
+        /// alignment. If the request has a larger alignment of its own, the most padding that it may need is included.
         needed: u64,
         /// The bytes of the allocator's largest run of free bytes.
         largest: u64,
@@ -236,8 +238,8 @@ pub enum RowFault {
     AccessWithoutMalloc,
     /// A block is allocated again with a size other than that of its first malloc.
     SizeChanged,
-    /// A block number at or above the number of blocks; or, in a rewritten trace, that of a block which the original
-    /// trace does not allocate.
+    /// The row's block number is not below the number of blocks. In a rewritten trace, where masks have numbers too:
+    /// the block is neither one that the original trace allocates, nor the mask of such a block.
     UnknownBlock,
     /// The trace has more rows than 32 bits can count.
     TooManyRows,
@@ -256,7 +258,8 @@ pub enum RowFault {
     /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
     /// original trace.
     OtherValue,
-    /// A copy from the host to the device of a block of which the host has no copy, or a copy with an undefined value.
+    /// A block is copied from the host to the device, but the host has no copy of it, or the value of the copy is
+    /// undefined.
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,

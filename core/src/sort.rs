@@ -146,9 +146,9 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
 }
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
-/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. The cells are split
-/// in Hoare's way, and not by [`partition`], because the two leave the cells in different orders, and beam search,
-/// which calls this, finds other plans for another order.
+/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. Cells are split in
+/// Hoare's way, not by [`partition`]: it would leave the cells in another order. Beam search calls this function, and
+/// would then find other plans.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];
@@ -172,8 +172,8 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low:
     }
 }
 
-/// The two parts into which [`partition`] has split cells. Neither part has all cells, except that the first has them
-/// all if all keys are equal.
+/// The two parts into which [`partition`] has split cells. If all keys are equal, the first part has all cells, and the
+/// second has none. Otherwise each part has at least one cell.
 enum Parts {
     /// How many cells the first of the two parts has, at least one. Each of their keys is less than every key of the
     /// second part.

@@ -25,8 +25,7 @@ pub struct WorkspaceLen {
 }
 
 impl WorkspaceLen {
-    /// The larger of the two lengths, for words and indices each: enough for either of two calls that run one after the
-    /// other.
+    /// The larger of the two lengths, for words and indices each: enough for two calls that run one after the other.
     ///
     /// ```
     /// use sublet_core::WorkspaceLen;

@@ -53,8 +53,9 @@ pub struct Measured {
     pub simulated_ns: f64,
     /// The times of the schedule's copies, in the order of the schedule; copies between iterations are not among them.
     pub copies: Vec<CopyTime>,
-    /// The waits of compute for copies: one entry for each launch that has such a wait, on the device or in the
-    /// simulation. The wait may have taken no time.
+    /// The waits of compute for copies: an entry for each launch before which the program has the compute stream wait
+    /// for copies, or the simulation predicts such a wait. The measured wait may be 0 ns: the copies may have been done
+    /// before.
     pub stalls: Vec<Stall>,
 }
 
@@ -108,8 +109,9 @@ pub fn device_file(device: &Device) -> String {
 }
 
 /// Fits three figures to the times of copies: the latency in ns, the ns per byte copied out, and the ns per byte copied
-/// in. If the times do not determine all three, or one would be negative, the latency is 0 and only the other two are
-/// fitted. `None` unless there were copies both ways.
+/// in. If the times do not determine all three, or the latency would be negative, or another figure not above 0, the
+/// latency is 0 and only the other two are fitted. `None` if one of the directions has no copy of more than 0 bytes
+/// that took more than 0 ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.

@@ -6,9 +6,9 @@
 //! are not needed at the same time share bytes. Each copy has a number, counted from 0.
 //!
 //! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
-//! bytes there. None should have to wait when the program runs either. So the bytes of a copy are kept until the last
-//! transfer back from it has ended in the simulation: up to the row of the trace that compute has reached by then. If
-//! that transfer ends later when the program runs, a transfer to the same bytes waits for it.
+//! bytes there. No such transfer should have to wait when the program runs either. So the bytes of a copy are kept
+//! until the last transfer back from it has ended in the simulation: up to the row of the trace that compute has
+//! reached by then. If that transfer ends later when the program runs, a transfer to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
 //! it.
@@ -51,7 +51,7 @@ pub(crate) struct HostPlan {
 
 impl HostPlan {
     /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. `rows` are the
-    /// rows of the schedule, and `timings` has the simulated times of each. All block numbers are below `numbers`;
+    /// rows of the schedule, and `timings` has the simulated times of each row. All block numbers are below `numbers`;
     /// `sizes` has the bytes of each block, by its number. `kept` says for a block's number whether the block's last
     /// copy on the host is still needed when the iteration ends.
     pub(crate) fn find(
@@ -111,7 +111,7 @@ impl HostPlan {
     /// are multiples of `alignment`.
     ///
     /// # Errors
-    /// The error of the planner.
+    /// `Error::Plan` if the planner cannot place the copies, for instance because there are too many.
     pub(crate) fn place(&mut self, alignment: u64) -> Result<()> {
         let block = |HostStay { rows, bytes }: &HostStay| {
             Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))

@@ -8,6 +8,8 @@
 //! address than the one at which the next iteration needs it. Then it is copied between the two iterations, by steps on
 //! the compute stream: directly if its new place is free, or by way of other free bytes of the arena, as when two
 //! blocks change places. It is copied by way of the host only if the arena has no such bytes.
+//!
+//! Offsets on the host are in bytes from the start of the memory, or the disk, that holds the copies of blocks there.
 
 use std::collections::HashMap;
 
@@ -49,8 +51,8 @@ impl Home {
         }
     }
 
-    /// The offset on the host, in bytes, at which the block's value is kept between iterations, whether the next one
-    /// reads it there (the field `on_host`) or not; `None` if it is kept only on the device.
+    /// The offset on the host, in bytes, at which the block's value is kept between iterations; `None` if it is kept
+    /// only on the device. A value may be kept on the host although the next iteration does not read it there.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -74,7 +76,8 @@ pub struct Program {
     /// above the step's own stands for a step of the iteration before. Iterations beyond the end of the list wait as
     /// the last one in it.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// For each launch and copy, whether another step waits for it, so that an event has to be recorded after it.
+    /// For each launch and copy, whether another step waits for it. If so, an event of the device, such as a CUDA
+    /// event, is recorded after it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
@@ -99,10 +102,13 @@ impl Program {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
 
-    /// As [`new`](Self::new), but copies begin as `paced` says: as soon as they can, or as in the simulation.
+    /// Turns a verified schedule into a program whose copies between device and host begin as `paced` says: as soon as
+    /// they can, or as in the simulation. `recorded` is the recorded trace that the schedule was made for. The plan's
+    /// offsets have to be multiples of `alignment` bytes.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// [`Error::Misaligned`] if an offset is no such multiple, or `alignment` is 0; [`Error::Plan`] if the copies on
+    /// the host cannot be placed.
     pub fn paced(
         recorded: &Recorded<'_>,
         schedule: &VerifiedSchedule<'_>,
@@ -197,8 +203,8 @@ impl Program {
         self.host
     }
 
-    /// How many times streams wait for events in one iteration. `iteration` is its number: 0 is the first one, which
-    /// has no iteration before it to wait for.
+    /// How many times a step waits for a step of another stream in one iteration, summed over all steps. `iteration`
+    /// is the iteration's number: 0 is the first one, which has no iteration before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
@@ -370,8 +376,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The block's offset in the arena and its length, in bytes; `None` if the block is not on the device at the
-    /// present row of the trace.
+    /// The offset in the arena and the length, in bytes, of the block with this number; `None` if the block is not on
+    /// the device at the present row of the trace.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -393,7 +399,7 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes that a row of the trace uses a block at this offset in the arena. Only the block's first use in the
+    /// Notes that a row of the trace uses block `number` at this offset in the arena. Only the block's first use in the
     /// iteration is kept. If `used` is true, the row needs the block's value; otherwise the row replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
@@ -442,8 +448,8 @@ impl<'r> Reader<'r> {
     /// Decides which launch writes the bit mask of the block `masked`. The row `r` of the trace writes the mask; `row`
     /// is its index. If the last step launches the operator of `r`, and none of its operands overlaps with the mask,
     /// that launch writes the mask. Otherwise the mask gets a launch of its own after the operator's: by then an
-    /// overlapping operand has been freed, and its bytes may be overwritten. If the block is no longer on the device by
-    /// then, nothing writes the mask.
+    /// overlapping operand has been freed, and its bytes may be overwritten. That launch reads the block `masked`. If
+    /// this block is not on the device at the row `r`, there is no such launch, and nothing writes the mask.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {

@@ -97,9 +97,9 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Copies the values of persistent blocks, which pass to the next iteration, within the arena to where the new
-    /// program needs them. `resident` has, for each value, its present offset in bytes, and its place in the new
-    /// program.
+    /// Moves the values of persistent blocks that stay on the device to the offsets in the arena at which the new
+    /// program needs them. `resident` has, for each value, its present offset in the arena, in bytes, and its place in
+    /// the new program.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;

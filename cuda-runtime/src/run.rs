@@ -1,4 +1,7 @@
 //! Runs a program on a backend: does the copies beside the kernels that the caller launches.
+//!
+//! An event is here one of the backend, such as a CUDA event: it is recorded on a stream, and happens when the work
+//! that the stream was given before is done. Other streams and the host can wait for it.
 
 use sublet_core::trace::Op;
 
@@ -82,7 +85,7 @@ pub struct Runtime<B: Backend> {
     staging: B::Pinned,
     pub(crate) arena: B::Arena,
     pub(crate) backend: B,
-    /// How many iterations are complete since the start, the last restart, or the last change of the program.
+    /// How many iterations are complete since the runtime was made, or since the last restart or change of the program.
     pub(crate) iteration: u64,
     /// The number of the launch or copy that is to be given to a stream next; 0 between iterations.
     pub(crate) position: usize,
@@ -91,7 +94,7 @@ pub struct Runtime<B: Backend> {
 
 /// The events of the backend, such as CUDA events, with which the device measures the times of one iteration.
 pub(crate) struct Timers<E> {
-    /// The event at the begin of the iteration, on the compute stream.
+    /// The event before the iteration's first step, on the compute stream.
     begin: E,
     /// For each stream, the event at the end of its work in this iteration.
     ends: [E; LANES],
@@ -140,18 +143,23 @@ impl<B: Backend> Runtime<B> {
         Self::on_stream(backend, program, stream)
     }
 
-    /// Makes a runtime as [`new`](Self::new) does, but with the caller's stream `compute` to launch operators on.
+    /// Makes a runtime that repeats this program. Allocates the memory that it needs, and two streams for copies.
+    /// Operators are launched on the caller's stream `compute`. Blocks that leave the device are copied to pinned
+    /// memory of the host.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// [`Error::HostIsDevice`] if the program copies to the host, but host and device share one memory, so that copies
+    /// free nothing; [`Error::OutOfMemory`] if there is too little memory; other errors of the backend. After an error
+    /// nothing stays allocated.
     pub fn on_stream(backend: B, program: Program, compute: B::Stream) -> Result<Self> {
         refuse_host(&backend, &program)?;
         let tier = Tier::pinned(&backend, program.host)?;
         Self::with(backend, program, compute, tier)
     }
 
-    /// Makes a runtime as [`on_stream`](Self::on_stream) does, but blocks that leave the device are written to a disk,
-    /// `storage`, instead of pinned memory.
+    /// Makes a runtime that repeats this program. Allocates the memory that it needs, and two streams for copies.
+    /// Operators are launched on the caller's stream `compute`. Blocks that leave the device are written to the disk
+    /// `storage`.
     ///
     /// # Errors
     /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`] if there is too little memory; other
@@ -208,7 +216,7 @@ impl<B: Backend> Runtime<B> {
         &self.streams[COMPUTE]
     }
 
-    /// Where the arena begins on the device, and how many bytes it has.
+    /// The address at which the arena begins on the device, and the arena's length in bytes.
     #[must_use]
     pub fn arena(&self) -> (u64, u64) {
         (self.backend.address(&self.arena), self.backend.size(&self.arena))
@@ -220,9 +228,9 @@ impl<B: Backend> Runtime<B> {
         &self.backend
     }
 
-    /// Runs one iteration: calls `launch` for each [`Launch`] in its turn. The function has to launch the kernels of
-    /// that operator or mask on the stream that it is given. The kernels need not be done when this returns: see
-    /// [`finish`](Self::finish).
+    /// Runs one iteration: calls the function `launch` with each [`Launch`] in its turn. The function has to launch the
+    /// kernels of the [`Launch`], which belong to an operator or a mask, on the stream of the [`Launch`]. The kernels
+    /// may still be running when this method returns: [`finish`](Self::finish) waits for them.
     ///
     /// # Errors
     /// The error of the backend or of `launch`, which ends the iteration: see [`restart`](Self::restart).
@@ -473,7 +481,8 @@ impl<B: Backend> Runtime<B> {
     /// that is running.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
+    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend.
     pub fn read(&mut self, block: u32, content: &mut [u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;

@@ -238,7 +238,7 @@ impl<B: Backend> Spill<B> {
     /// Fills `content` with what the disk holds from byte `at` on. This thread does so, by way of a pinned buffer.
     ///
     /// # Safety
-    /// As for [`store`](Self::store).
+    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).
     pub(crate) unsafe fn load(&self, at: u64, content: &mut [u8]) -> Result<()> {
         // SAFETY: as promised.
         let buffer = unsafe { self.buffer() }?;
@@ -253,7 +253,8 @@ impl<B: Backend> Spill<B> {
     /// The first pinned buffer, for reads and writes of the disk that this thread does itself, in no stream's order.
     ///
     /// # Safety
-    /// As for [`store`](Self::store); nobody else has the buffer, and the slice does not outlive `self`.
+    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]). Nobody else
+    /// has the buffer, and the slice does not outlive `self`.
     unsafe fn buffer<'a>(&self) -> Result<&'a mut [u8]> {
         // SAFETY: as promised, and the buffers are this tier's alone.
         let buffer = unsafe { self.shared.buffers[0].slice(0, self.part) };

@@ -261,7 +261,7 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
 /// Makes an allocator without live blocks. The allocator keeps its bookkeeping in `workspace` until
 /// sublet_allocator_destroy; this call already writes 40 bytes of it for each of the `events` of `params`. If
 /// `workspace` is NULL and `workspace_size` 0, the allocator takes memory of the operating system for its bookkeeping;
-/// the pages of that memory are touched only as they are used. Where there is no operating system, this fails.
+/// the pages of that memory are touched only as they are used. Without an operating system, NULL fails.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -353,7 +353,7 @@ unsafe fn handle<'a>(
 /// other thread uses the allocator. Writes a failure to `error`, unless that is NULL, and returns the status.
 ///
 /// # Safety
-/// As for `handle`.
+/// `allocator` is as for `handle`: readable if neither NULL nor misaligned, and not destroyed if it has the mark.
 unsafe fn within(
     allocator: *const sublet_allocator,
     error: *mut sublet_error,
@@ -365,12 +365,12 @@ unsafe fn within(
     })
 }
 
-/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. It is for functions that
-/// check their other arguments by `arguments`: notes the allocator's bookkeeping memory in `arguments`, so that an
-/// argument which is written and lies in this memory is refused.
+/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Notes its bookkeeping in
+/// `arguments`, so that a later argument which is written and lies in this memory is refused.
 ///
 /// # Safety
-/// As for `handle`.
+/// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
+/// (`Handle::MARK`), that allocator has not been destroyed.
 unsafe fn looked_at<'a>(
     allocator: *const sublet_allocator,
     arguments: &mut Arguments<'_>,
@@ -478,7 +478,7 @@ unsafe fn result<'a, T>(
 /// that is NULL.
 ///
 /// # Safety
-/// As for `handle` and `result`.
+/// `allocator` is as for `handle`. If `to` is neither NULL nor misaligned, nobody else writes it during this call.
 #[inline]
 unsafe fn answer<T>(
     allocator: *const sublet_allocator,

@@ -175,7 +175,7 @@ impl<'a> Arguments<'a> {
     /// length is held by argument number `holder`.
     ///
     /// # Safety
-    /// As for `output`.
+    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn output_of<T: Plain>(
         &mut self,
         pointer: *mut T,
@@ -193,7 +193,7 @@ impl<'a> Arguments<'a> {
     /// holds the length.
     ///
     /// # Safety
-    /// As for `output`.
+    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn output_if_wanted<T: Plain>(
         &mut self,
         pointer: *mut T,
@@ -208,7 +208,7 @@ impl<'a> Arguments<'a> {
     /// length is held by argument number `holder`.
     ///
     /// # Safety
-    /// As for `input`.
+    /// If `pointer` is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
     pub(crate) unsafe fn input_of<T: Plain>(
         &mut self,
         pointer: *const T,
@@ -263,11 +263,11 @@ impl<'a> Arguments<'a> {
         Ok(Out(unsafe { pointer.as_mut() }))
     }
 
-    /// Checks the next argument, the pointer to one value that is written if the call succeeds, unless the pointer is
-    /// NULL. Returns the place for the value.
+    /// Checks the next argument, the pointer to one value that is written if the call succeeds. Returns the place for
+    /// the value. If the pointer is NULL, the caller does not want the value, and the place is empty.
     ///
     /// # Safety
-    /// As for `result`.
+    /// If `pointer` is not NULL, a value can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn optional<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
         self.look(pointer, usize::from(!pointer.is_null()), self.position, true)?;
         // SAFETY: as in `result`.
@@ -301,11 +301,11 @@ impl<'a> Arguments<'a> {
         Ok(params)
     }
 
-    /// Checks the next argument, a pointer to parameters that must not be NULL, and reads them as
-    /// [`params`](Self::params) does.
+    /// Checks the next argument, a pointer to parameters, and reads them; fails if it is NULL. Fields that the caller's
+    /// version of the struct lacks get their defaults; fields that this version lacks must be 0, their default.
     ///
     /// # Safety
-    /// As for `params`.
+    /// If `pointer` is not NULL, as many bytes can be read there as the first field says.
     pub(crate) unsafe fn given<T: Params>(&mut self, pointer: *const T) -> Result<T, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
@@ -333,7 +333,8 @@ impl<'a> Arguments<'a> {
     /// written.
     ///
     /// # Safety
-    /// As for `report`.
+    /// If `pointer` is not NULL, as many bytes as the first field says lie there. They can be read and written for as
+    /// long as `'a`, and nobody else writes them in that time.
     pub(crate) unsafe fn report_if_wanted<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         // SAFETY: as promised.
         let bytes = unsafe {

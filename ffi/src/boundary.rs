@@ -1,4 +1,5 @@
-//! The boundary between C and Rust: no panic crosses it, and errors are written here.
+//! The boundary between C and Rust. Exported functions write a failure to the caller's `sublet_error`, if the caller
+//! has given one, and return its status. In a build with the standard library a panic becomes such a failure, too.
 
 use crate::arguments::{Arguments, ERROR};
 use crate::failure::{Failure, sublet_error};

@@ -89,7 +89,7 @@ pub struct sublet_fit_params {
     /// 1: persistent blocks, such as weights, all stay on the device, each at one offset, because their memory belongs
     /// to somebody else. 0: they may be swapped. Then a persistent block may begin on the host, and may end an
     /// iteration at another offset than the one at which it begins: a caller that follows the rows without
-    /// sublet_runtime.h has to carry such blocks to the next iteration itself, as sublet_fit tells.
+    /// sublet_runtime.h has to carry such blocks to the next iteration itself; the comment on sublet_fit says how.
     pub keep_persistent: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.
@@ -147,8 +147,8 @@ pub struct sublet_fit_output {
     /// order of these rows.
     pub offsets: *mut u64,
     /// Receives the live ranges of blocks on the device, one for each malloc row of the rewritten trace, in the order
-    /// of these rows. Each is a block of its own: `start` is its first row, `end` the row at which it ends, which is
-    /// not part of it. May be NULL.
+    /// of these rows. Each live range is a sublet_block of its own. `start` is the index of its malloc row in `rows`,
+    /// and `end` the index of its free row. Without a free, `end` is the number of rows. May be NULL.
     pub blocks: *mut sublet_block,
     /// Receives, for each entry of `blocks`, the number of the block in the trace, and how often that block was on the
     /// device before. May be NULL.
@@ -167,18 +167,19 @@ pub struct sublet_fitted {
     /// The sublet_policy that chose the swaps; where several were tried, the one whose result was taken. It means
     /// nothing if no block is swapped.
     pub policy: u32,
-    /// How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
+    /// How many rows the rewritten trace has: as many entries of `rows` and `timings` of the sublet_fit_output were
+    /// written.
     pub row_count: usize,
     /// How many live ranges of blocks on the device the rewritten trace has. Each has an entry in `blocks`, `names` and
     /// `offsets` of the sublet_fit_output.
     pub residency_count: usize,
-    /// How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
+    /// The size of the arena in bytes, at most the limit. The arena is the range of memory in which all blocks lie.
     pub peak: u64,
     /// The max load of the original trace: the most bytes of blocks that are on the device at once. Unlike `peak`, it
     /// counts no unused bytes between blocks.
     pub original_peak: u64,
-    /// How the rewritten trace runs in the simulation. This is the last field, so that this struct and sublet_run can
-    /// both grow.
+    /// How the rewritten trace runs in the simulation. This is the last field, so that later versions can add fields to
+    /// this struct and to sublet_run.
     pub run: sublet_run,
 }
 
@@ -192,8 +193,9 @@ unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
     /// Translates the options from C into the planner's [`Options`]. If a field is wrong, the failure names `position`,
-    /// the place of the options among the arguments of the C function. `told` says whether the trace describes every
-    /// operator of its rows: if not, no operator is recomputed unless `means` asks for that.
+    /// the place of the options among the arguments of the C function. `told` says
+    /// whether the caller has described the operators of the trace, for example whether they may be recomputed: if not,
+    /// nothing is recomputed unless the field `means` asks for it. `limit` is the memory limit in bytes.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
@@ -259,8 +261,9 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
 }
 
 /// Tells in `layout` how large a workspace sublet_fit needs. Of the arguments only the counts and capacities are read.
-/// The size of the workspace is linear in them. But with up to 6,000 live ranges of blocks on the device the exact
-/// search for offsets runs, and its part of the workspace grows with the square of their number.
+/// The size of the workspace is linear in them, except for one part: the memory of an exact search for offsets. This
+/// part grows with the square of the number of live ranges of blocks on the device, and stays the same from 6,000 live
+/// ranges on.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -302,7 +305,7 @@ impl<'a> Written<'a> {
     /// Checks the arrays that `given`, the output, points to. The output is argument number `at` of the C function.
     ///
     /// # Safety
-    /// The arrays can be written as long as `'a`, by nobody else.
+    /// For the lifetime `'a` the arrays can be written, and nobody else uses them.
     unsafe fn new(arguments: &mut Arguments<'a>, given: &sublet_fit_output, at: u32) -> Result<Self, Failure> {
         let (rows, n) = given.capacities(at)?;
         // SAFETY: as promised.
@@ -331,25 +334,26 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
-/// memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
-/// replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The result is
-/// verified as an iteration that repeats: a persistent block, one that `trace` allocates at time 0 and never frees,
-/// ends with its final value where it begins: on the device, perhaps at another offset, or on the host.
+/// Rewrites a trace so that all its blocks fit into `limit` bytes. Searches for a rewritten trace that takes little
+/// time. To save memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads
+/// later, or replaced by bit masks. The blocks of the rewritten trace get offsets, and its time is simulated. The
+/// result is verified as an iteration that repeats. A persistent block is one that `trace` allocates at time 0 and
+/// never frees. If it begins on the host, its final value is on the host at the end. If it begins on the device, its
+/// final value is on the device at the end, perhaps at another offset.
 ///
 /// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
-/// rewritten rows without it has to carry them itself, as examples/c/fit.c does:
+/// rewritten rows without the runtime has to carry these blocks itself, as examples/c/fit.c does:
 /// - The rows before the first access and the first copy say where persistent blocks begin. A persistent block that is
 ///   allocated in these rows, and not freed again in them, begins on the device, with its value from before the
 ///   iteration, at the offset of its last malloc in these rows. Any other persistent block begins on the host.
 /// - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
 ///   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
-/// - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
-///   out before any is copied in, since one may begin where another has ended. If `keep_persistent` in `params` is 1,
-///   no block has moved.
+/// - Between two iterations, a block that has ended at another offset than the one at which it begins is moved back.
+///   All such blocks are copied out before any of them is copied in, since one may begin where another has ended. If
+///   `keep_persistent` in `params` is 1, no block has moved.
 ///
-/// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
-/// entries were written.
+/// `params` may be NULL. The arrays of `output` need room for at least as many entries as sublet_fit_lengths_of tells;
+/// `fitted` tells how many were written.
 ///
 /// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
 /// in bytes, within which one was found.

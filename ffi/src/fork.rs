@@ -45,7 +45,7 @@ mod kind {
     /// there could be a deadlock: the thread that has the allocator's lock may be waiting for the list.
     const TRIES: u32 = 1000;
 
-    /// Takes the locks of all allocators in the list. If one of them cannot be had, releases the others and returns
+    /// Takes the locks of all allocators in the list. If one of them cannot be taken, releases the others and returns
     /// `None`.
     fn all(list: &List) -> Option<Vec<Box<dyn Guard>>> {
         let held = |&one: &&'static dyn Held| {

@@ -110,7 +110,8 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
 }
 
 /// Translates the operators of a graph from C into the planner's [`Node`]s, which are written to `room`, each with its
-/// own part of `operands`. Fails if the operators together have more or fewer operands than this array.
+/// own part of the array `operands`. Fails if the operators together have more or fewer operands than `operands` has
+/// entries.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -142,8 +143,9 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows that the trace of a graph with this many tensors, operators and operands can have, together with
-    /// the reads that one more operator adds at the end of the iteration.
+    /// The most rows that sublet_graph_rows writes for a graph with this many tensors, operators and operands. They are
+    /// the rows of the graph's trace, and at most one read for each tensor by an operator that is added at the end of
+    /// the iteration.
     const fn most_rows(self) -> usize {
         4 * self.tensors + 3 * self.nodes + self.operands
     }
@@ -216,8 +218,8 @@ impl<'a> Given<'a> {
     }
 
     /// Translates the graph from C into the planner's [`Graph`], whose tensors and operators are written to `room`.
-    /// Fails if a tensor holds an unknown value, or if the operators together have more or fewer operands than the
-    /// array of operands.
+    /// Fails if the `storage` of a tensor is no sublet_storage, if a tensor's reserved field is not 0, or if the
+    /// operators together have more or fewer operands than the array of operands has entries.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }
@@ -245,18 +247,19 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
-/// never freed. Any other tensor that operators use is allocated when the operator that writes it without reading it
-/// begins; if there is no such operator, at the start. It is freed when the last operator that uses it is done, or at
-/// the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
-/// topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
-/// operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
+/// Writes the trace of a static graph. The producer of a tensor is the operator that writes it without reading it. A
+/// persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and never freed. Any other tensor that
+/// operators use is allocated when its producer begins; without a producer, at the start. It is freed when the last
+/// operator that uses it is done, or at the end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in
+/// the order of `nodes` if that is topological, else in another topological order. In the rows, the number of an
+/// operator is its index in `nodes`. An operator that reads and writes the same tensor updates the tensor in place.
+/// Takes O(operands + operators * log operators).
 ///
-/// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: so all their values are on the device
-/// together then, whatever sublet_fit does with their memory before. Its number is `node_count`, it takes no time, and
-/// there is nothing to run for it; without such tensors it is not added. If it is added, give SUBLET_OPERATOR_UNORDERED
-/// neither to it nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run
-/// after it.
+/// If operators use tensors with SUBLET_STORAGE_ITERATION, one more operator is added at the end, which reads all these
+/// tensors. So their values are all on the device at the end, even if sublet_fit swaps or recomputes them before. The
+/// added operator has the number `node_count`, takes no time, and runs nothing. Do not give SUBLET_OPERATOR_UNORDERED
+/// to it, nor to an operator whose results nobody reads: otherwise sublet_fit could let another operator run after the
+/// added one.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +

@@ -82,8 +82,8 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark and the value after it.
-/// Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
+/// Checks a handle, the argument number `position` of a call. Returns a pointer to the mark; the value lies right after
+/// the mark. Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
 ///
 /// # Safety
 /// If `handle` is neither NULL nor misaligned, it can be read.
@@ -137,8 +137,10 @@ impl<'a> Arguments<'a> {
         Ok(unsafe { &(*self.held(handle)?).value })
     }
 
-    /// Checks the next argument, a handle, and notes its memory, so that no argument that is written may share it.
-    /// Returns the pointer to its mark and the value after it.
+    /// Checks the next argument, a handle, and notes the memory of its mark and value: an argument that the call writes
+    /// must not share this memory. Returns a pointer to the mark; the value lies right after the mark. Fails if
+    /// `handle` is NULL or misaligned, if the mark of type `T` is not there, or if an earlier argument that is written
+    /// shares the memory.
     ///
     /// # Safety
     /// If `handle` is neither NULL nor misaligned, it can be read.

@@ -29,8 +29,8 @@ pub struct sublet_trace {
     pub row_count: usize,
     /// What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
     /// ReLU. Of operators beyond the end of the array nothing is known. NULL, with `operator_count` 0: nothing is known
-    /// of any. An operator that may be recomputed must give the same output when it runs without the persistent blocks
-    /// that it both reads and writes; any other operator needs the flag SUBLET_OPERATOR_ONCE.
+    /// of any operator. A recomputed operator runs without the persistent blocks that it both reads and writes. If its
+    /// output would then differ, the operator needs the flag SUBLET_OPERATOR_ONCE.
     pub operators: *const sublet_operator,
     /// How many entries `operators` has.
     pub operator_count: usize,
@@ -38,8 +38,8 @@ pub struct sublet_trace {
     /// higher numbers: `block_count` + b stands for the mask of block b, one bit for each of its elements, which the
     /// gradient of a ReLU reads in place of the block.
     pub block_count: usize,
-    /// The device that the iteration runs on. NULL stands for a sublet_device with no field set: a device over PCIe
-    /// 3.0.
+    /// The device that the iteration runs on. NULL stands for a sublet_device whose fields are all 0 but `struct_size`:
+    /// a device that is connected by PCIe 3.0.
     pub device: *const sublet_device,
 }
 

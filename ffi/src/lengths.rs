@@ -34,8 +34,9 @@ fn last<T: Plain>() -> *mut T {
     ptr::without_provenance_mut(usize::MAX - 7)
 }
 
-/// Calls a C function with a place for the error and a workspace that is large enough; the function has to find that
-/// the length in argument number `holder` is too large, and to change nothing.
+/// Runs `call`, which calls a C function with the given workspace, its size in bytes, and the place for the error.
+/// Asserts that the function refuses the length in argument number `holder` as too large, and does not write to the
+/// workspace.
 fn finds(holder: u32, call: impl FnOnce(*mut c_void, usize, *mut sublet_error) -> sublet_status) {
     let mut workspace = vec![7u64; 1 << 20];
     let mut error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };

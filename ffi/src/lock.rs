@@ -33,8 +33,8 @@ impl Caller {
         result
     }
 
-    /// Whether the calling thread is in a function of the user, which it called while it held the lock. The number that
-    /// is read here may be out of date, but never wrong about the calling thread, because no other thread stores this
+    /// Whether the calling thread is in a function of the user, which it called while it held the lock. Another thread
+    /// may change the stored number meanwhile. The answer is right even so, because no other thread stores this
     /// thread's number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()

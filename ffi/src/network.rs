@@ -84,8 +84,8 @@ pub struct sublet_access {
 }
 
 /// One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
-/// tensors' storages, as the framework's hooks have seen it. Storages, called memories, and operators are numbered from
-/// 0, the operators in the order in which they run.
+/// tensors' storages. A framework can record these uses by hooks where addresses of tensors are asked for. Storages,
+/// called memories, and operators are numbered from 0, the operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
@@ -94,7 +94,7 @@ pub struct sublet_network {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The storages of the network's tensors: entry k is that of number k.
+    /// The storages of the network's tensors: entry k is the storage of number k.
     pub memories: *const sublet_memory,
     /// How many storages the network's tensors have.
     pub memory_count: usize,
@@ -122,7 +122,7 @@ pub struct sublet_network_params {
     /// What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
     /// both. Swapping needs the field `device` of the network.
     pub means: u32,
-    /// The most bytes of the arena; 0 is no limit: then nothing is swapped or recomputed.
+    /// The most bytes that the arena may have. 0 is no limit; then nothing is swapped or recomputed.
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
     pub alignment: u64,
@@ -138,18 +138,18 @@ pub struct sublet_network_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// The tensor's storage whose number is the `subject` of the sublet_step lies, from here on, at the step's
-    /// `offset`, in bytes from the start of the arena. Its content is undefined until it is written.
+    /// From here on, the tensor's storage of number `subject` lies in the arena, `offset` bytes from the arena's start.
+    /// The storage's content is undefined until it is written. `subject` and `offset` are fields of the sublet_step.
     Bind = 0,
-    /// The operator whose number is the `subject` of the sublet_step, and which has run before, is recomputed, with
-    /// each tensor's storage at the place where it is bound now.
+    /// The operator of number `subject`, a field of the sublet_step, is recomputed: it has run before in this
+    /// iteration. It uses each tensor's storage at the place where the storage is bound now.
     Run = 1,
-    /// The tensor's storage whose number is the `subject` of the sublet_step is copied to the host: to the step's
-    /// `offset`, in bytes from the start of the memory that the host has for copies.
+    /// The tensor's storage of number `subject` is copied to the host, `offset` bytes from the start of the memory that
+    /// the host has for copies. `subject` and `offset` are fields of the sublet_step.
     CopyOut = 2,
-    /// The tensor's storage whose number is the `subject` of the sublet_step is copied back to where it is bound in the
-    /// arena now. The copy on the host lies at the step's `offset`, in bytes from the start of the memory that the host
-    /// has for copies.
+    /// The tensor's storage of number `subject` is copied back to where it is bound in the arena now. Its copy on the
+    /// host lies `offset` bytes from the start of the memory that the host has for copies. `subject` and `offset` are
+    /// fields of the sublet_step.
     CopyIn = 3,
 }
 
@@ -369,9 +369,9 @@ impl From<Planned> for sublet_network_planned {
 
 /// Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
 /// sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of
-/// storages, operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of tensors in
-/// the arena the exact search for offsets runs, and the search's part of the workspace grows with the square of the
-/// number of live ranges.
+/// storages, operators and accesses, except for one part: the memory of an exact search for offsets. This part grows
+/// with the square of the number of live ranges of tensors in the arena, and stays the same from 6,000 live ranges on.
+/// Without a limit the workspace is far smaller.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(

@@ -44,9 +44,10 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
 
 /// Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
 /// not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
-/// dependencies and streams are kept. The steps of lifetimes are places in the order in which sublet_graph_rows runs
-/// the operators. `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows.
-/// O(edges * operators / 64), where an edge is a dependency between two operators.
+/// dependencies and streams are kept. The steps of lifetimes are operators, counted from 0 in the order in which
+/// sublet_graph_rows writes them. `names`, which may be NULL, receives for each entry of `blocks` the number that the
+/// block has in the rows of sublet_graph_rows. Takes O(edges * operators / 64), where an edge is a dependency between
+/// two operators.
 ///
 /// `blocks` and `names` have room for `capacity` blocks; tensor_count + node_count are always enough. `count` receives
 /// how many blocks there are, and may be NULL.
@@ -89,8 +90,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
 }
 
 /// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
-/// stream to `streams`, which has room for node_count numbers. Stream 0 gets the operators of the path that takes the
-/// longest time; stream 1, those of the longest path of the other operators; and so on. The last stream also gets all
+/// stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which each depends on
+/// the one before; its length is the time of its operators together. Stream 0 gets the operators of the longest path of
+/// the graph; stream 1, those of the longest path of the remaining operators; and so on. The last stream also gets all
 /// operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
 #[must_use]
 #[unsafe(no_mangle)]

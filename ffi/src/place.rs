@@ -21,20 +21,22 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 pub enum sublet_solver {
     /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
     /// SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
-    /// plans, until the budgets `work` and `nodes` of the parameters are used up:
+    /// plans, until the budgets `work` and `nodes` of the sublet_place_params are used up:
     /// - up to 600 blocks by the exact search and the beam search in turns;
-    /// - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the step at which the most
-    ///   bytes are alive, and by an exact search for the offsets of the large blocks, with the others around them;
+    /// - from 601 to 6,000 blocks by these two searches; by plans that are built outward in time from the step at which
+    ///   the most bytes are alive; and by an exact search for the offsets of the large blocks, after which the other
+    ///   blocks are placed at addresses that the large ones leave free;
     /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
     ///   in the way of others.
     Auto = 0,
     /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
     /// the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
-    /// SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. They
-    /// share a budget as large as `work`, and the last of them do not run if it is used up; with very many pairs, none
-    /// of them runs.
+    /// SUBLET_SOLVER_COLORING_FIRST_FIT (5) on grows with the number of pairs of blocks that are alive together. These
+    /// solvers share a budget as large as the `work` of the sublet_place_params. Once it is used up, the rest of them
+    /// do not run; with very many pairs, none of them runs.
     Portfolio = 1,
-    /// An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
+    /// An exact search: tries placements as branches of a tree, and looks at no more nodes of the tree than the field
+    /// `nodes` of the sublet_place_params says.
     Search = 2,
     /// Makes many plans by the skyline heuristic, and takes the best. The skyline is, for each step, the address up to
     /// which memory is taken; the heuristic is a form of best fit. The plans differ in which of the blocks that fit is

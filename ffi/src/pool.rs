@@ -44,7 +44,8 @@ fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
-/// Tells in `layout` how large a workspace a pool needs in which at most `live` blocks are alive at once.
+/// Tells in `layout` how large a workspace sublet_pool_create needs for a pool with at most `live` blocks alive at
+/// once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_workspace(

@@ -1,4 +1,4 @@
-//! Records the requests of an allocator as a trace, which the command line can read.
+//! Records the requests of an allocator as a trace, which the command-line program `sublet` can read.
 //!
 //! This is possible only with the standard library, which has the memory and the clock for it.
 

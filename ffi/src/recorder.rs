@@ -68,9 +68,9 @@ pub unsafe extern "C" fn sublet_recorder_create(
 }
 
 /// Makes a larger recorder after a call has failed with SUBLET_STATUS_RECORD_FULL, and copies to it what `recorder` has
-/// recorded. `larger` receives the pointer to the new recorder. It has room for `row_capacity` rows in all, those
-/// copied included, and lives in `workspace`. The call that failed may then be repeated with the new recorder. The old
-/// recorder's memory is the caller's again.
+/// recorded. `larger` receives the pointer to the new recorder. The new recorder has room for `row_capacity` rows in
+/// all, including the copied ones, and lives in `workspace`. The call that failed may then be repeated with the new
+/// recorder. The old recorder's memory is the caller's again.
 ///
 /// SUBLET_STATUS_RECORD_FULL: `row_capacity` is too small for the recorded rows and one more.
 #[must_use]
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
+/// From here on until sublet_recorder_resume, blocks that are allocated are not recorded, and so are outside of the
 /// plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(

@@ -92,8 +92,7 @@ trait Work {
     /// length of an array is wrong.
     ///
     /// # Safety
-    /// The caller in C has kept what `include/sublet.h` asks of pointers: the arrays are as long as it says, and nobody
-    /// else uses them.
+    /// The arrays are as long as the caller in C says, and nobody else uses them.
     unsafe fn of<E: Element + Plain>(
         &self,
         activation: Activation,
@@ -234,7 +233,9 @@ pub struct sublet_relu_kernels {
 
 handles!(sublet_relu_kernels: b"kernels ");
 
-/// Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
+/// Loads the ReLU kernels on a GPU, in the GPU's primary context, which the CUDA runtime uses too. `gpu` is the number
+/// of the GPU, from 0, as the CUDA driver counts. `kernels` receives the handle, which sublet_relu_kernels_destroy
+/// destroys.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
 /// and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got` of `error`.
@@ -343,11 +344,11 @@ unsafe fn launch(
 /// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. The addresses of
 /// elements must be multiples of an element's size, and the mask's address a multiple of 4.
 ///
-/// SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
-/// SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
-/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
-/// for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
-/// the `needed` that one launch can have.
+/// `needed` and `got` are the fields of `error`. SUBLET_STATUS_MISALIGNED_OPERAND: the address `got` of an operand is
+/// not a multiple of `needed`. SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory though they must not;
+/// `got` is the higher of their addresses. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits,
+/// but has `got`; for example, the mask was planned for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: there
+/// are `got` elements, but one launch can have at most `needed`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -364,11 +365,11 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
 /// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. The addresses of
 /// elements must be multiples of an element's size, and the mask's address a multiple of 4.
 ///
-/// SUBLET_STATUS_MISALIGNED_OPERAND: the address in `got` of `error` is not a multiple of `needed`.
-/// SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory that must not; `got` is the higher of their addresses.
-/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits and has `got`, as when the mask was planned
-/// for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: `got` elements are more than
-/// the `needed` that one launch can have.
+/// `needed` and `got` are the fields of `error`. SUBLET_STATUS_MISALIGNED_OPERAND: the address `got` of an operand is
+/// not a multiple of `needed`. SUBLET_STATUS_OVERLAPPING_OPERANDS: two operands share memory though they must not;
+/// `got` is the higher of their addresses. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words of 32 bits,
+/// but has `got`; for example, the mask was planned for elements of another size. SUBLET_STATUS_LENGTH_OVERFLOW: there
+/// are `got` elements, but one launch can have at most `needed`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(

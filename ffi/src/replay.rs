@@ -13,8 +13,8 @@ use crate::handle::{self, Marked, handles};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
-/// current one. Only one thread at a time may use a replay.
+/// A replay: a plan that answers the allocation requests of an iteration, with a record of how far the current
+/// iteration has followed the plan. Only one thread at a time may use a replay.
 pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");

@@ -51,7 +51,7 @@ pub struct sublet_verified {
     /// The most bytes of blocks that are alive at one step: no offsets for the schedule's rows have a lower peak.
     pub max_load: u64,
     /// The simulated time of the rewritten trace, and the bytes that it copies and holds. This is the last field, so
-    /// that this struct and sublet_run can both grow.
+    /// that later versions can add fields to this struct and to sublet_run.
     pub run: sublet_run,
 }
 
@@ -120,12 +120,13 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
 ///
 /// Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
-/// are on the device. Persistent blocks, such as weights, must end on the device or on the host, wherever the next
-/// iteration needs them; on the device they may end at another offset than the one at which they begin, and a caller
-/// that follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name the first
-/// row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+/// are on the device. At the end, persistent blocks, such as weights, must be on the device or on the host, wherever
+/// the next iteration needs them. On the device, such a block may end at another offset than the one at which it
+/// begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how. The statuses
+/// that begin with SUBLET_STATUS_ROW_ name the first row that breaks a rule. Those that begin with SUBLET_STATUS_PLAN_
+/// say which constraint the offsets break.
 ///
-/// `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
+/// `params`, `timings` and `verified` may be NULL. `timings` has room for one entry for each row of `schedule`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule(

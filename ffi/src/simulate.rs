@@ -105,10 +105,10 @@ pub unsafe extern "C" fn sublet_simulate_workspace(
 }
 
 /// Simulates when each row of `schedule`, a rewritten form of `trace`, happens. There are three queues: operators,
-/// copies to the host, and copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and
-/// not here; the schedule's offsets are not read.
+/// copies to the host, and copies to the device. This call does not prove that the schedule is valid;
+/// sublet_verify_schedule does. The schedule's offsets are not read.
 ///
-/// `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
+/// `timings` has room for one entry for each row of `schedule`. `timings` and `run` may be NULL. Takes O(rows).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate(

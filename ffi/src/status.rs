@@ -52,8 +52,8 @@ pub enum sublet_status {
     /// Argument `index` is the operands of a launch: one begins at the address `got`, which is not aligned to `needed`
     /// bytes.
     MisalignedOperand = 24,
-    /// Argument `index` is the operands of a launch: the one that begins at the address `got` shares memory with one
-    /// that begins below it, and that may not be.
+    /// Argument `index` is the operands of a launch. Two of them share memory, though they must not. `got` is the
+    /// address at which one of them begins; the other begins at the same address or at a lower one.
     OverlappingOperands = 25,
 
     /// There are `needed` blocks, but at most `got` can be planned.
@@ -124,7 +124,7 @@ pub enum sublet_status {
     RowFreeWithoutMalloc = 83,
     /// Row `index` of a trace: a read, write or copy of a block that is not allocated.
     RowAccessWithoutMalloc = 84,
-    /// Row `index` of a trace: a malloc of a block with another size than an earlier malloc gave it, or than it has in
+    /// Row `index` of a trace: a malloc that gives a block another size than an earlier malloc of the block, or than
     /// the original trace.
     RowSizeChanged = 85,
     /// Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
@@ -133,7 +133,8 @@ pub enum sublet_status {
     /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,
     /// Row `index` cannot be in a recorded trace. It is a copy, a second malloc of a block, or an access by a
-    /// recomputed operator; or it is an access by an operator whose accesses do not all stand together.
+    /// recomputed operator. Or it is an access by an operator that accessed blocks before, with an access by another
+    /// operator, or by none, in between.
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
@@ -203,8 +204,8 @@ pub enum sublet_status {
     /// An allocator was not made: the system, or the caller's function, did not give `needed` bytes for its
     /// bookkeeping, or for the first range of addresses in which blocks lie.
     NoRawMemory = 135,
-    /// What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
-    /// or this machine has none, such as a CUDA driver.
+    /// Something that the call needs is missing. Either this library was built without it, for example without the
+    /// standard library or without CUDA. Or this machine lacks it, for example a CUDA driver.
     Unavailable = 136,
     /// Argument `index`, a request of `got` bytes, is not what the plan expects next; or another block lies in its
     /// planned place.
@@ -220,8 +221,8 @@ pub enum sublet_status {
     HostIsDevice = 152,
     /// A call of the operating system failed. `got` is the error number (errno), or 0 if the error has no number. The
     /// file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
-    /// cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
-    /// a GPU that shares the host's memory, how much memory is available could not be read.
+    /// cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or the
+    /// GPU shares the host's memory, and the system did not tell how much memory is available.
     Storage = 153,
     /// The device is lost, or an error has broken its context: no call will work again in this process. `got` is the
     /// CUresult.

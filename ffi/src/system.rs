@@ -51,8 +51,8 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, on a system without mmap. Fails if `bytes` is 0 or
-/// there is no such memory.
+/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, on a system without mmap. Fails if `bytes` is 0 or the
+/// system has not enough memory.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);

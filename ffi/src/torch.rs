@@ -162,8 +162,8 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
 /// Writes to `statistics` the statistics of a device's memory so far.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
-/// SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
-/// process; both with the driver's error, a CUresult, in `got` of `error`.
+/// SUBLET_STATUS_DRIVER: a call of the driver failed. SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, and no
+/// call will work again in this process. After these two, the field `got` of `error` is the CUresult.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_stats(
@@ -234,8 +234,8 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    /// A failure that cannot be told, because nothing can be written to standard error, does not end the process: the
-    /// test of the functions without a driver passes then too.
+    /// Tests that a failure does not end the process where its message cannot be written to standard error. For this,
+    /// the test of the functions without a driver is run once more, with a standard error that refuses all writing.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_cannot_be_told_ends_nothing() {

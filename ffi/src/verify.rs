@@ -18,7 +18,7 @@ pub struct sublet_certificate {
     /// Set this to sizeof(sublet_certificate): the library sees from it which fields the struct has in the caller's
     /// version.
     pub struct_size: u32,
-    /// Reserved; it is 0.
+    /// Reserved for later versions; sublet_verify writes 0 here.
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
@@ -58,11 +58,13 @@ pub unsafe extern "C" fn sublet_verify_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
-/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. A plan is valid if blocks that are alive together
-/// share no address, and all constraints hold. The proof shares no code with the planners.
+/// Proves that `offsets`, one for each block, is a valid plan. A plan is valid if blocks that are alive together share
+/// no address, and all constraints hold. For an invalid plan, the status is one of SUBLET_STATUS_PLAN_..., and `error`
+/// says which constraint the plan breaks. With the planners the proof shares only the code that checks blocks, indexes
+/// tables and sorts indices.
 ///
-/// `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
+/// `constraints` may be NULL: then the plan as a whole has no constraints. If the plan is valid, its peak and max load
+/// are written to `certificate`, unless that is NULL. O(n log n) for n blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify(

@@ -38,8 +38,9 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the memory, in bytes. A memory of 0 bytes gets no place in the arena, as if it were kept. But it
-    /// holds no value: unless `kept` is true, an operator that writes it may be recomputed all the same.
+    /// The size of the memory, in bytes. A memory of 0 bytes gets no place in the arena. If `kept` is false, a write to
+    /// it changes nothing, so the operator that writes it may be recomputed. If `kept` is true, an operator that writes
+    /// the memory is never recomputed, whatever the size.
     pub bytes: u64,
     /// True if the memory keeps its place and its value and is no part of the plan: a parameter, an output, or a value
     /// that the user reads after the iteration.

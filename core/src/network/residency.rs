@@ -23,8 +23,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// An upper bound on the rows of the trace of a network with this number of accesses: three for each. An access that
 /// begins a live range in the arena gives a malloc, a write and a free; every other access gives at most a read and a
-/// write. A block that stands for a kept memory has one malloc besides. It is counted with the first access to that
-/// memory, which gives at most two other rows.
+/// write. A block that stands for a kept memory has one malloc besides. This malloc is counted as the third row of the
+/// first access to that memory, which gives at most two other rows.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
@@ -153,7 +153,8 @@ pub(super) fn record<'a>(
 
 impl Maker<'_> {
     /// Adds the rows of one operator to the trace. `accesses` are all accesses of the operator; it runs from `begin` to
-    /// `end`, in ns.
+    /// `end`, in ns. `alignment` is in bytes: the size of a block is rounded up to a multiple of it. `Err` if a rounded
+    /// size does not fit in 64 bits, or if there is no room for a row.
     fn operator(
         &mut self,
         network: &Network<'_>,

@@ -105,7 +105,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// - `watch` has returned `ControlFlow::Break`.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -273,9 +276,9 @@ fn largest_first(
     Ok(())
 }
 
-/// Runs the exact search over all blocks ([`search`]). It begins with the best plan so far, which is in `offsets`. If
-/// `anew`, it begins without a plan, tries other capacities first, and so finds other plans. A plan with a lower peak
-/// than the best so far goes to `offsets`.
+/// Runs the exact search over all blocks ([`search`]). If `anew` is false, it begins with the best plan so far, which
+/// is in `offsets`. If `anew` is true, it begins as if there were no plan yet: so it may find other plans. A plan with
+/// a lower peak than the best so far goes to `offsets`.
 fn search_exactly(
     blocks: &[Block],
     round: &Options,

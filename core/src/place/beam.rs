@@ -108,7 +108,10 @@ const fn cells(n: usize) -> usize {
 /// exact search would take for `options.nodes` nodes of its search tree.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -541,8 +544,9 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes a plan to `offsets` after the last block has been placed: the one that led to the first of the partial
-    /// plans. Returns the plan's peak in bytes.
+    /// Writes a plan to `offsets`, after all blocks have been placed. A partial plan lists only living blocks; the
+    /// offsets of all blocks that were placed on the way to it are in the table `back`. The plan written is the one
+    /// that leads to the partial plan of index 0. Returns its peak in bytes.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut partial, mut peak) = (0, 0);

@@ -25,7 +25,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// blocks add O(n p).
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use sublet_core::place::{best_fit, Options};

@@ -26,7 +26,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// into free addresses between the placed blocks that are alive with it; `fit` says into which.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use sublet_core::place::{coloring, Fit, Options};
@@ -55,7 +58,10 @@ pub fn place(
 /// peak depends on the blocks; the two peaks can differ by a tenth.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 pub fn place_backward(
     blocks: &[Block],
     options: &Options,

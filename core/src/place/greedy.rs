@@ -39,7 +39,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// into which. O(|E| log n) for n blocks, of which |E| pairs are alive together.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use sublet_core::place::greedy::{self, Order};
@@ -75,8 +78,8 @@ pub fn place(
 
 /// Places the blocks one after the other, each into free addresses between the placed blocks that are alive with it;
 /// `fit` says into which. `keys` are functions of a block that define the order: the block of the smallest value comes
-/// first. The last key counts most. Where it is equal, the key before it decides, and so on; at last the smaller index.
-/// `solver` is the method that the summary names.
+/// first. The last key counts most. Of blocks that are equal in it, the key before it decides, and so on; of blocks
+/// that are equal in all keys, the one of smaller index comes first. `solver` is the method that the summary names.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],

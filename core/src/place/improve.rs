@@ -42,8 +42,10 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// At first, each attempt to lower the peak gets the budget of all attempts divided by this number, plus 2 for each
-/// block. Budgets are counted in placed blocks looked at. An attempt that has used up its budget is given up.
+/// The first attempt to lower the peak gets the budget of all attempts divided by this number, plus 2 for each block.
+/// The budget of an attempt doubles each time that the attempt to lower the peak by the least part of its distance to
+/// the goal has failed, if any attempt has succeeded before. Budgets are counted in placed blocks looked at. An attempt
+/// that has used up its budget is given up.
 const ATTEMPTS: u64 = 512;
 /// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
 /// distance. The distance is halved at most this number of times. The goal is the lower bound, or the capacity if that
@@ -73,7 +75,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// that are in their way, and so on. The budget is `options.work`, in blocks placed.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -233,7 +238,8 @@ impl<'a> Plan<'a> {
     /// Copies the plan with the offsets `from`, and tries to change the copy so that all blocks end at or below the
     /// address `limit`. Returns how the attempt ended, and the work that it used: 1 for each block of the plan and for
     /// each placed block looked at, and [`STEP`] for each block that was placed. When the work reaches `work`, the
-    /// attempt is given up.
+    /// attempt is given up. `watch` is called each time that [`NEIGHBOURS_PER_BLOCK`] units of work for each block of
+    /// the plan are done; if it returns `ControlFlow::Break`, the attempt is stopped.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,

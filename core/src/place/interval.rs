@@ -115,7 +115,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// True if all maximal cliques have the same load, the sum of their blocks' sizes. Then a plan whose peak is the
-    /// max load leaves no byte below the peak unused at a step at which a maximal clique is alive.
+    /// max load leaves no byte below the peak unused at a step at which all blocks of a maximal clique are alive.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)

@@ -179,10 +179,9 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: runs [`coloring`] in both directions of time and the heuristics of the [`portfolio`]. If their best
-    /// peak is above the lower bound, more methods follow. With at most [`search::MOST_BLOCKS`] blocks, these are
-    /// [`search`] and [`beam`], and with more than 600 blocks also [`outward`] and [`large_first`]. With more than
-    /// [`search::MOST_BLOCKS`] blocks, they are [`outward`], [`multistart`] and [`improve`].
+    /// [`auto`]: runs quick heuristics first: [`coloring`], forward and backward in time, and those of the
+    /// [`portfolio`]. If their best peak is above the lower bound, slower methods follow. Which ones depends on the
+    /// number of blocks: with few it is the exact [`search`] above all, with many it is heuristics alone.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
@@ -331,12 +330,15 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`place`], but tells `watch` the result so far: at every improvement, and in between to report progress. If
-/// `watch` returns `ControlFlow::Break`, the method ends with its best result. Methods that make only one plan do not
-/// call `watch`.
+/// Gives every block an offset by the method that `solver` names, and tells `watch` the result so far: at every
+/// improvement, and in between to report progress. If `watch` returns `ControlFlow::Break`, the method ends with its
+/// best result. Methods that make only one plan do not call `watch`.
 ///
 /// # Errors
-/// As [`place`].
+/// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
+/// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
+/// left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -368,8 +370,9 @@ pub fn place_watched(
 }
 
 /// What every method of placement does first: checks the arguments. Returns a lower bound on the peak, in bytes: the
-/// max load, or the highest end of a pinned block if that is higher. The errors are those of [`place`], except
-/// [`Error::OverCapacity`].
+/// max load, or the highest end of a pinned block if that is higher. The errors: the error of [`block::check`] if it
+/// refuses the blocks; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is shorter
+/// than `needed`; [`Error::PinsOverlap`] if pinned blocks that are alive together share an address.
 fn prepare(
     blocks: &[Block],
     options: &Options,

@@ -131,7 +131,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// - `watch`, which is called after each plan, has returned `ControlFlow::Break`.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -157,8 +160,11 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// Builds plan after plan with the skyline, in the ways that `series` names, and keeps the best. As for [`place`], the
-/// budget is `options.work`, and the errors are the same; but a peak above the capacity is no error here.
+/// Builds plan after plan with the skyline, in the ways that `series` names, and keeps the best. The budget is
+/// `options.work`, in blocks placed. A peak above the capacity is no error. The errors: the error of
+/// [`block::check`](crate::block::check) if it refuses the blocks; [`Error::BufferTooSmall`] if there is not one offset
+/// for each block, or the workspace is shorter than [`workspace`] says; [`Error::PinsOverlap`] if pinned blocks that
+/// are alive together share an address.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,

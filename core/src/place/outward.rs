@@ -65,7 +65,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// - `watch` has returned `ControlFlow::Break`.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -207,19 +210,21 @@ struct Space<'a> {
     stack_len: u32,
     /// Scratch for sorting, one index for each block.
     aside: Table<'a, u32>,
-    /// By block in memory: the index of the next block above it, or [`Space::n`] if there is none. The entry at index
-    /// n, which stands for the ground (address 0), is the lowest block.
+    /// By block in memory: the index of the next block above it, or the number of all blocks, n, if there is none. The
+    /// entry at index n, which stands for the ground (address 0), is the index of the lowest block.
     above: Table<'a, u32>,
-    /// By block in memory: the index of the next block below it, or [`Space::n`] if there is none. The entry at index n
-    /// is the highest block.
+    /// By block in memory: the index of the next block below it, or the number of all blocks, n, if there is none. The
+    /// entry at index n is the index of the highest block.
     below: Table<'a, u32>,
     /// The gaps in memory, the smallest first: between two blocks, or between address 0 and the lowest block. An entry
-    /// holds the size of the gap in bytes, and the index of the block below it, or [`Space::n`] if there is none.
+    /// holds the size of the gap in bytes, and the index of the block below it, or the number of all blocks if there is
+    /// none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
     /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
-    /// busiest step, adds three numbers: the blocks that it places; an eighth of the number of all blocks; and the
-    /// number of gaps in memory that it looks at, divided by [`GAPS_PER_BLOCK`].
+    /// busiest step, adds three numbers: the blocks that it places; 1 more than an eighth of the number of all blocks;
+    /// and, divided by [`GAPS_PER_BLOCK`], the gaps in memory that it looks at, plus an eighth of the gaps that it
+    /// moves in their table.
     work: u64,
     looked_at: u64,
 }
@@ -327,8 +332,8 @@ impl<'a> Space<'a> {
     /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
     /// they are. Each block goes into the gap between two blocks that costs least, or on top if no gap is large enough.
     /// The cost has two parts: the bytes left unused, and a part that grows with the steps between the ends of the
-    /// block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if it is `limit`
-    /// bytes or more.
+    /// block and its neighbour (between their begins on the left, where time runs backward). `weight` multiplies the
+    /// second part. Returns the peak in bytes, or `None` if it is `limit` bytes or more.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -387,14 +392,16 @@ impl<'a> Space<'a> {
         self.end(below, offset)
     }
 
-    /// The end of block `i`, in bytes; 0 if `i` is `n`, which stands for the ground.
+    /// The end of block `i`, in bytes. If `i` is the number of all blocks, it stands for the ground, address 0: the end
+    /// is 0.
     fn end(&self, i: u32, offset: &Table<'_, u64>) -> u64 {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
     /// Puts block `i`, which is `b`, into memory: in the gap between two blocks that costs least, or on top if no gap
     /// is large enough. `weight` multiplies the part of the cost that grows with the steps between the ends of the
-    /// block and its neighbour. Writes the block's offset to `offset`.
+    /// block and its neighbour; on the left `side`, where time runs backward, between their begins. Writes the block's
+    /// offset to `offset`.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -408,9 +415,9 @@ impl<'a> Space<'a> {
     }
 
     /// Chooses the gap between two blocks that costs least for block `b`. Returns the index of the block below this
-    /// gap, and the offset of `b` in memory, in bytes; `None` if no gap is large enough. The cost grows with the bytes
-    /// left unused, and with the steps between the end of `b` and the end of its neighbour; `weight` multiplies the
-    /// second part.
+    /// gap, and the offset of `b` in memory, in bytes; `None` if no gap is large enough. The cost has two parts. One
+    /// grows with the bytes left unused. The other grows with the steps between the ends of `b` and its neighbour or,
+    /// on the left `side`, where time runs backward, between their begins; it is multiplied by `weight`.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -468,8 +475,8 @@ impl<'a> Space<'a> {
 
     // Gaps
 
-    /// The free bytes between block `below` and the block above it; 0 if no block lies above it. If `below` is `n`, it
-    /// stands for the ground, address 0.
+    /// The free bytes between block `below` and the block above it; 0 if no block lies above it. If `below` is the
+    /// number of all blocks, it stands for the ground, address 0.
     fn gap(&self, below: u32, offset: &Table<'_, u64>) -> u64 {
         let above = self.above[below];
         if above == self.n { 0 } else { offset[above] - self.end(below, offset) }

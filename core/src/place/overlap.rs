@@ -1,7 +1,8 @@
 //! Placement where the output of an operator may share bytes with an input that is not used after the operator.
 //!
-//! Problem: as for other placements, but `overlaps` names pairs of an output and an input that may share bytes. They
-//! may do so only if the output begins at least `distance` bytes below the input (Blacker et al. 2020).
+//! Problem: give each block an offset such that blocks that are alive together share no address. But `overlaps` names
+//! pairs of an output and an input that may share bytes, if the output begins at least `distance` bytes below the input
+//! (Blacker et al. 2020).
 //!
 //! Steps:
 //! 1. First fit in a fixed order: each block gets the lowest offset at which it overlaps the placed blocks no more than
@@ -30,7 +31,8 @@ use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 /// Limits the work of placing the blocks in orders that are changed at random: this number of pairs of blocks may be
 /// looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
-/// When an order of the blocks is changed at random, one in this number of changes for the worse, on average, is kept.
+/// When an order of the blocks is changed at random and the peak rises, the change is kept once in this number of
+/// times, on average.
 const KEEP_WORSE: u64 = 500;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -45,9 +47,13 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// [`lower_bound`], or a higher one that the search has proved.
 ///
 /// # Errors
-/// As [`place`](super::place()); and [`Error::NoOverlap`] for an entry of `overlaps` that breaks a rule: both blocks
-/// must exist and differ, and the input must begin and end no later than the output. If their lifetimes are equal, no
-/// other entry may name them with output and input exchanged.
+/// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
+/// shorter than [`workspace`] says; [`Error::NoOverlap`] for an entry of `overlaps` that breaks a rule;
+/// [`Error::OverCapacity`] if the peak is above the capacity: the plan found is left in `offsets`.
+///
+/// The rules for an entry of `overlaps`: both blocks must exist and differ, and the input must begin and end no later
+/// than the output. If their lifetimes are equal, no other entry may name them with output and input exchanged.
 ///
 /// ```
 /// use core::ops::ControlFlow;

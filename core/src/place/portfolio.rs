@@ -31,11 +31,14 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Places the blocks by each heuristic of the portfolio in turn and keeps the best plan. Ends early when the peak is
-/// the lower bound, or when `watch` returns a break. `watch` is called after each heuristic, and after each plan of
-/// `multistart`.
+/// the lower bound, or when `watch` returns `ControlFlow::Break`. `watch` is called after each heuristic, and after
+/// each plan of `multistart`.
 ///
 /// # Errors
-/// As [`place`](super::place).
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
+/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
+/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
+/// plan found is left in `offsets`.
 ///
 /// ```
 /// use core::ops::ControlFlow;

@@ -46,8 +46,8 @@ pub(crate) struct Skyline<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
-    /// By block: its index in the caller's slice. In this table and the tables below, blocks are numbered in the order
-    /// of their begins.
+    /// By block: its index in the caller's slice. In all tables by block, blocks are numbered in the order of their
+    /// begins.
     original: Table<'a, u32>,
     /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
@@ -93,15 +93,20 @@ pub(crate) enum Rule {
     /// the block of the best rank. The busiest step is the one at which most load is still to be placed. If there is no
     /// such block, the block of the best rank of all whose lifetime lies within the line.
     BusiestFirst,
-    /// As [`BusiestFirst`](Self::BusiestFirst), but no block is placed that would rise above a far fuller neighbouring
-    /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. The
-    /// fullness of a line is its height plus the load still to be placed over it. See [`Skyline::goes_level`].
+    /// The block that [`BusiestFirst`](Self::BusiestFirst) would choose: the one of best rank, if possible of those
+    /// alive at the line's busiest step. But no block is placed that would rise above a far fuller neighbouring line.
+    /// Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. The fullness
+    /// of a line is its height plus the load still to be placed over it. See [`Skyline::goes_level`].
     Level,
-    /// As [`Level`](Self::Level), but of the 8 blocks of best rank the one is chosen that leaves the least unused room
-    /// beside it, see [`Skyline::flush`].
+    /// The 8 blocks of best rank are compared: if possible, of those alive at the line's busiest step, else of all
+    /// whose lifetime lies within the line. The one that leaves the least unused room beside it is chosen (see
+    /// [`Skyline::flush`]). But no block is placed that would rise above a far fuller neighbouring line: the line is
+    /// raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     Flush,
-    /// As [`Level`](Self::Level), but of the 64 blocks of best rank the one is chosen that leaves the least unused room
-    /// beside it. [`Flush`](Self::Flush) chooses from 8 in the same way.
+    /// The 64 blocks of best rank are compared: if possible, of those alive at the line's busiest step, else of all
+    /// whose lifetime lies within the line. The one that leaves the least unused room beside it is chosen (see
+    /// [`Skyline::flush`]). But no block is placed that would rise above a far fuller neighbouring line: the line is
+    /// raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     WideFlush,
 }
 

@@ -57,14 +57,16 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// orders of the living blocks after some or all of the blocks that end between the two sections were replaced by
 /// blocks that begin.
 const MOST_ITEMS: usize = 4096;
-/// Memory for the states of one section of time, in nodes and leaves of PQ-trees for each block of the instance. A
-/// state is the set of orders in which the living blocks can lie, stored as a PQ-tree.
+/// The states of one section of time have memory for this number of nodes and leaves of PQ-trees, for each block of the
+/// instance. A state is the set of orders in which the living blocks can lie, stored as a PQ-tree.
 const STATES: usize = 40;
-/// Memory for all intermediate states between two sections of time, in nodes and leaves of PQ-trees for each block of
-/// the instance. Such a state is the set of orders of the living blocks after some have ended and others have begun.
+/// The intermediate states between two sections of time have memory for this number of nodes and leaves of PQ-trees,
+/// all states together, for each block of the instance. Such a state is the set of orders of the living blocks after
+/// some have ended and others have begun.
 const ITEMS: usize = 480;
-/// Memory for the PQ-trees from which the plan is read, in nodes and leaves for each block of the instance. One tree is
-/// kept for each event: some blocks that lie side by side end, and others begin in their place.
+/// The PQ-trees from which the plan is read have memory for this number of nodes and leaves, all trees together, for
+/// each block of the instance. One tree is kept for each event: some blocks that lie side by side end, and others begin
+/// in their place.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
 /// of beginning blocks that are tried for each group of blocks that end.
@@ -177,8 +179,8 @@ workspace! {
             /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
             /// By section of time, and by state kept for it: the number of the intermediate state that became this
-            /// state. Divided by the section's entry in `share` and rounded down, this number is the index of the state
-            /// of the section before from which the state was made.
+            /// state. Divided by the section's entry in `share` and rounded down, it is the index of the state that
+            /// this state was made from, among those kept for the section before.
             back: u32[n * width],
             /// The intermediate states that may become states of the next section of time, the cheapest first: the cost
             /// in the upper half of a word, the number of the intermediate state in the lower half.
@@ -190,8 +192,8 @@ workspace! {
             token_hash: u64[row(n)],
             /// By section of time: the most intermediate states that may be made from each state of the section before.
             share: u32[n + 1],
-            /// By section of time: the number of the intermediate state that became the plan's state there, among those
-            /// made from the plan's state in the section before, counted from 0.
+            /// By section of time: which intermediate state became the plan's state there. Those that were made from
+            /// the plan's state in the section before are counted from 0.
             taken: u32[n + 1],
             /// The PQ-trees from before each event of the plan, one tree after the other. At an event, blocks end and
             /// others take their place.
@@ -249,12 +251,13 @@ workspace! {
             /// place in the tables is not in use.
             len: u32[items],
             /// By intermediate state, two bit sets: the blocks that still have to end before the next section of time,
-            /// and those that still have to begin. Bit i is the i-th block of all that end then, in the order of
-            /// `by_end`, or of all that begin then, in the order of `by_begin`. If these are more than 63, the bits are
-            /// all set or all 0.
+            /// and those that still have to begin. In the first, bit i is the i-th, from 0, of all blocks that end
+            /// then, in the order of `by_end`; in the second, of all that begin then, in the order of `by_begin`. If
+            /// more than 63 blocks end then, the bits of the first set are all set or all 0. If more than 63 begin
+            /// then, so are those of the second.
             rest: [u64; 2][items],
-            /// By intermediate state, two bit sets as in `rest`, for the event by which it was made: the blocks that
-            /// end, and those that begin in their place.
+            /// By intermediate state, two bit sets for the event by which it was made: the blocks that end at the
+            /// event, and those that begin in their place. The bits stand for the same blocks as those of `rest`.
             group: [u64; 2][items],
             /// By intermediate state: the number of the intermediate state from which it was made, or [`STATE`] if it
             /// was made straight from a state of the section of time before.
@@ -328,8 +331,8 @@ impl Tiling<'_> {
     }
 
     /// One pass of the beam search over all sections of time, `forward` or backward. Returns whether a state is left at
-    /// its end. A higher `round` keeps more states. Gives up when more than `most` nodes and leaves of PQ-trees have
-    /// been looked at in all passes.
+    /// its end. `round` counts from 0: with every second round, twice as many states are kept, up to a limit. Gives up
+    /// when more than `most` nodes and leaves of PQ-trees have been looked at in all passes.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -387,15 +390,15 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
+    /// Adds an item for each event that can come next: what the PQ-tree in `self.tree` becomes by this event. At an
     /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
     /// groups: the blocks that still have to end before section `section` of time, and those that still have to begin
     /// there. The first event that is tried replaces the whole first group by the whole second group. Each further
     /// event replaces a part of the first group by a part of the second; the part of the first group always contains
     /// that group's first block.
     ///
-    /// `source` is the number of the item whose tree is loaded, or [`STATE`] if the tree is not that of an item. `free`
-    /// has the numbers of items that are not used yet.
+    /// `source` is the number of the item whose tree is in `self.tree`, or [`STATE`] if the tree is that of a state.
+    /// `free` has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -427,10 +430,10 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes by an event
-    /// between section `section` of time and the one before it. At the event, the blocks of the first group end, and
-    /// those of the second begin in their place. Returns false, and makes no item, if the tree has no order in which
-    /// the blocks of the first group lie side by side.
+    /// Makes item number `item`: what the PQ-tree in `self.tree`, a set of orders of the living blocks, becomes by an
+    /// event between section `section` of time and the one before it. At the event, the blocks of the first group end,
+    /// and those of the second begin in their place. Returns false, and makes no item, if the tree has no order in
+    /// which the blocks of the first group lie side by side.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;

@@ -85,9 +85,9 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
-    /// The most memory that blocks have taken at any time so far, in bytes. In a range of addresses they take all bytes
-    /// from its start to the highest end that a block in it has had until then, free bytes between them included. The
-    /// ranges that there are at a time are added up.
+    /// The most memory that blocks have taken at any time so far, in bytes. The memory taken at one time is a sum over
+    /// the ranges of addresses that there are at that time. Of each range it counts all bytes from the start to the
+    /// highest end that a block in it has had until then, free bytes included.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,
@@ -292,10 +292,10 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.plan_newest(self.detector.held(), 0)
     }
 
-    /// Follows a plan that was made elsewhere. The next request is taken to be the plan's first; where the caller marks
-    /// iterations and none is running, this is the first request of the next iteration. The blocks of the plan are
-    /// those that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment, the
-    /// blocks are placed anew, at multiples of it. A plan of no blocks counts as none: the allocator then only
+    /// Follows a plan that was made elsewhere. The plan's first request is expected next; if the caller marks
+    /// iterations and none is running, it is expected at the start of the next iteration. The blocks of the plan are
+    /// those that an iteration both allocates and frees. If an offset is not a multiple of the allocator's alignment,
+    /// the blocks are placed anew, at multiples of it. A plan of no blocks counts as none: the allocator then only
     /// [forgets](Self::forget) the plan that it has.
     ///
     /// # Errors
@@ -465,8 +465,8 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     /// Makes a plan of the newest `len` recorded mallocs and frees, which are one iteration, and follows the plan.
     /// Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest `cut`
-    /// events are taken as the beginning of the iteration that is running now. If no block is freed in the iteration,
-    /// there is no plan from here on.
+    /// events are taken as the beginning of the iteration that is running now. If no block is both allocated and freed
+    /// in the iteration, there is no plan from here on.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;

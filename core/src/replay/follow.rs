@@ -48,8 +48,8 @@ pub enum Answer {
     Missed,
 }
 
-/// The most overdue blocks, live though the plan has freed them, that the replay lists. If there are more at once, no
-/// request is placed until an iteration begins with no live block in the arena.
+/// The replay lists at most this many overdue blocks: blocks that are live though the plan has freed them. If there are
+/// more at once, no request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
 /// If a request does not fit the plan's next request, a planned request of the same size is searched for among this
@@ -191,13 +191,14 @@ impl<'a> Replay<'a> {
 
     /// Takes up `plan`: requests that come from now on are answered from it. Blocks that an earlier plan placed are
     /// forgotten. The blocks of `plan` are those that an iteration both allocates and frees. `outside` are the blocks
-    /// that an iteration allocates and does not free, in the order of first steps: their requests are expected, but get
-    /// no address. Sizes are rounded up to a multiple of `alignment`; all offsets must be multiples of it. The request
-    /// that is expected next is the first one at step `phase` of the plan or later. O(n log n).
+    /// that an iteration allocates and does not free, sorted by the step at which they are requested: their requests
+    /// are expected, but get no address. Sizes are rounded up to a multiple of `alignment`; all offsets must be
+    /// multiples of it. The request that is expected next is the first one at step `phase` of the plan or later. O(n
+    /// log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
-    /// than four indices for each block.
+    /// than four indices for each block of the plan.
     pub fn follow(
         &mut self,
         plan: &VerifiedPlan<'_>,
@@ -337,9 +338,10 @@ impl<'a> Replay<'a> {
         self.followed
     }
 
-    /// Whether the requests differ so much from the plan that it is better given up: the requests of this iteration
-    /// that were not in the plan, or found their place taken, are at least eight, and at least a quarter as many as the
-    /// plan has requests; or more than 16 blocks that the plan had freed were live at once.
+    /// Whether the requests differ so much from the plan that it is better given up. This is so in two cases. The
+    /// first: the missed requests of this iteration are at least eight, and at least a quarter as many as the plan has
+    /// requests; a request is missed if it is not in the plan or its place is taken. The second: more than 16 blocks
+    /// that the plan had freed were live at once.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
@@ -398,8 +400,9 @@ impl<'a> Replay<'a> {
 
     /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
     /// Answers [`Answer::Missed`] if a block that the plan has freed is still live and shares an address with the block
-    /// of the request; also if more than [`OVERDUE`] such blocks were live at once, since it is then not known where
-    /// they lie. `tag` is a number that is kept with the block and returned by its free.
+    /// of the request. Answers [`Answer::Missed`] also if more than [`OVERDUE`] such live blocks were there at once,
+    /// since it is then not known where they lie. `tag` is a number that is kept with the block and returned by its
+    /// free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -474,13 +477,14 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request of `bytes` bytes in three cases: it is larger than the plan's next request, the block of the
-    /// plan's next request outlives the iteration, or all requests of the plan have come. In the last case, if the
-    /// request belongs to the next iteration, sets `ended` and answers [`Answer::Missed`]. Otherwise searches the
-    /// plan's requests from the next one on for one of the same size, and answers it; [`Answer::Missed`] if none is
-    /// found. The search ends after [`AHEAD`] requests whose blocks have a place. Requests whose blocks outlive the
-    /// iteration are compared too, and do not count; but after [`AHEAD`] of these, the search skips most of those that
-    /// follow.
+    /// Answers a request of `bytes` bytes that does not fit the plan's next request: it is larger or has 0 bytes, the
+    /// block of the plan's next request outlives the iteration, or all requests of the plan have come. If all have come
+    /// and the caller does not mark iterations, the request belongs to the next iteration: it sets `ended` and gets
+    /// [`Answer::Missed`]. In every other case a request of the same size is searched for among the plan's requests,
+    /// from the next one on, and gives the answer; [`Answer::Missed`] if none is found. The search ends after [`AHEAD`]
+    /// requests whose blocks have a place. Requests whose blocks outlive the iteration are compared too, and do not
+    /// count. Once more than [`AHEAD`] of these were compared, only the first of several in a row is compared. `tag` is
+    /// a number that is kept with the block and returned by its free.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {

@@ -10,8 +10,7 @@ use crate::Error;
 /// for the arena of a plan: for that the source is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// After this many iterations in which no block was placed in an empty range of addresses, the range goes back to the
-/// [`Source`].
+/// An empty range of addresses goes back to the [`Source`] once this many iterations have placed no block in it.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -21,9 +20,9 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes to ask the [`Source`] for when a request needs a further range of addresses. This is a quarter of
-    /// all bytes that the allocator has, or [`LEAST_MORE`] if that is more. If it has no range, this is the configured
-    /// capacity instead. For a request that is larger, the caller asks for the bytes of the request.
+    /// How many bytes to ask the [`Source`] for when a request needs a further range of addresses: a quarter of all
+    /// bytes that the allocator has, or [`LEAST_MORE`] if that is more. An allocator that has no range asks for the
+    /// configured capacity instead. For a request that is larger, the caller asks for the bytes of the request.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }

@@ -7,9 +7,10 @@
 //!
 //! Steps: malloc takes the smallest hole (run of free bytes) that holds the request and cuts the request off its lower
 //! end; free makes one hole of the block and of the holes that touch it. One search tree has all blocks and holes in
-//! the order of their addresses, another has the holes in the order of their sizes. A tree of sizes finds the smallest
-//! hole exactly, which classes of sizes, as in TLSF (Masmano et al. 2004), do not. The pool serves only the few
-//! requests that a plan does not, where bytes count more than nanoseconds.
+//! the order of their addresses, another has the holes in the order of their sizes. Each block and each hole is a
+//! *node*, and has a number, counted from 1. A tree of sizes finds the smallest hole exactly, which classes of sizes,
+//! as in TLSF (Masmano et al. 2004), do not. The pool serves only the few requests that a plan does not, where bytes
+//! count more than nanoseconds.
 //!
 //! Ties: of equally large holes the one at the lowest address is taken.
 //!
@@ -62,9 +63,9 @@ pub struct Pool<'a> {
     live: u64,
     /// The most bytes that were live at once so far.
     peak: u64,
-    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
-    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
-    /// ranges that there are at that time.
+    /// The most memory that blocks have taken at any time so far, in bytes. The memory taken at one time is a sum over
+    /// the ranges of addresses that there are at that time. Of each range it counts all bytes from the start to the
+    /// highest end that a block in it has had until then, free bytes included.
     footprint: u64,
 }
 
@@ -245,8 +246,7 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Resets the peak, the most bytes that were live at once, and the footprint, the bytes up to the highest end of a
-    /// block, to the values that they have for the blocks that are live now.
+    /// Sets `peak` and `footprint`, the highest figures so far, to the figures for the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -303,9 +303,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
-    /// at a time. Returns its address and its length in bytes. Keeps back the node numbers that
-    /// [`dissolve`](Self::dissolve) will need for blocks and runs of free bytes, if it is called with at most `blocks`
-    /// parts. `Err` where [`malloc`](Self::malloc) fails.
+    /// at a time. Returns its address and its length in bytes. [`dissolve`](Self::dissolve) later frees the arena and
+    /// makes blocks of its parts that are still in use. Node numbers for up to `blocks` such parts, and for the runs of
+    /// free bytes beside them, are kept back for this. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
@@ -363,9 +363,9 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The most memory that blocks have taken at any time so far, in bytes. At a time, blocks take the bytes from the
-    /// start of each range of addresses to the highest end of a block in it so far, used or not, added up over the
-    /// ranges that there are at that time.
+    /// The most memory that blocks have taken at any time so far, in bytes. The memory taken at one time is a sum over
+    /// the ranges of addresses that there are at that time. Of each range it counts all bytes from the start to the
+    /// highest end that a block in it has had until then, free bytes included.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
@@ -538,7 +538,7 @@ mod tests {
 
         /// If the arena is dissolved, the parts of it that are in use become blocks at their addresses, and the rest is
         /// free. Beside the arena lie `before` blocks below and `after` blocks above it; `cells` says, for each 8 bytes
-        /// of the arena, whether they are in use.
+        /// of the arena, whether they are in use. `turn` picks the part that is made a block first.
         #[test]
         fn dissolving_keeps_the_parts(
             before in 0u64..3,

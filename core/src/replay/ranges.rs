@@ -50,8 +50,8 @@ pub(super) struct Ranges<'a> {
     /// was added.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// The memory that blocks have taken so far, in bytes: for each range that the pool has now, from its first address
-    /// to the highest end of a block in it so far; added up over these ranges.
+    /// The memory that blocks have taken so far, in bytes: a sum over the ranges that the pool has now. Of each range
+    /// it counts all bytes from the start to the highest end that a block in it has had, free bytes included.
     used: u64,
 }
 
@@ -131,8 +131,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the highest end of a block that is noted for range number `i` to `end`, but not below the start of the
-    /// range. Never raises it.
+    /// For range number `i`, the highest address at which a block has ended is noted. Lowers this address to `end`, but
+    /// not below the start of the range; never raises it.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);
@@ -311,8 +311,10 @@ mod tests {
     }
 
     proptest! {
-        /// Requests, frees and iterations at random, from a source whose limit on bytes changes at random: no address
-        /// is handed out twice or outside of the ranges, and no range goes back in which a block lives.
+        /// Requests, frees and iterations at random: no address is handed out twice or outside of the ranges, and no
+        /// range goes back in which a block lives. The first range has `capacity` bytes. If `told`, the caller marks
+        /// iterations. The source gives `most` bytes in all, or `capacity` + 8 if that is more; without `told`, this
+        /// limit changes at random.
         #[test]
         fn what_is_live_is_in_one_range_and_nobody_elses(
             steps in prop::collection::vec((0u8..10, any::<prop::sample::Index>(), 1u64..400), 1..250),

@@ -134,8 +134,8 @@ record! {
         /// written the block before the idle time begins.
         pub(super) writer: Option<u32>,
         /// If the value that the block holds in the idle time is from the previous iteration: the operator that wrote
-        /// it there, the last of the iteration that writes the block. None if this iteration has written the block
-        /// before the idle time begins, or if no operator ever writes it.
+        /// it there. In each iteration this is the last operator that writes the block. None if this iteration has
+        /// written the block before the idle time begins, or if no operator ever writes it.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -177,9 +177,9 @@ workspace! {
     /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices in `list` of the idle times of blocks, sorted by the operator that wrote the value which the
-            /// block then holds, in this iteration or the one before. The latest operator comes first; idle times whose
-            /// value no operator writes come last.
+            /// The indices in `list` of the idle times of blocks, sorted by the number of an operator, the highest
+            /// first. It is the operator that wrote the value which the block holds in the idle time, in this iteration
+            /// or in the one before. Idle times whose value no operator writes come last.
             by_writer: u32[rows + blocks],
             /// The indices in `list` of the idle times of blocks, sorted by the row at which they end, the earliest
             /// first.

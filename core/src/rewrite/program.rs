@@ -28,7 +28,8 @@ workspace! {
             /// For each boundary between operators, the time at which compute reaches it if compute never waits, in ns.
             /// Boundary o is before operator o, and one more boundary is after the last operator.
             pub(super) time: u64[rows + 2],
-            /// For each operator, the time at which its first access begins if compute never waits, in ns.
+            /// For each operator, the time at which its first access begins if compute never waits, in ns. For an
+            /// operator without accesses, the time at which compute reaches it.
             pub(super) access_time: u64[rows + 1],
             /// The bytes of each block.
             pub(super) size[BlockId]: u64[blocks],
@@ -65,7 +66,7 @@ impl<'a> Program<'a> {
     }
 
     /// Finds the bytes of each block, and whether it is persistent. Fails at a row with a block number out of range, a
-    /// copy, a second malloc of a block, or an access of an operator that is recomputed.
+    /// copy, a second malloc of a block, or an access by a recomputed operator.
     fn find_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
@@ -87,7 +88,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Finds the rows of each operator, and when it begins and ends.
+    /// Finds the rows of each operator, and the times of its first and its last access.
     fn find_operators(&mut self) {
         let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
         let mut row = 0;
@@ -119,7 +120,7 @@ impl<'a> Program<'a> {
         self.persistent.get(block)
     }
 
-    /// How long an operator takes from its first access to its last, in ns.
+    /// The time of an operator's last access less that of its first, in ns; 0 if it has no accesses.
     #[inline]
     pub(super) fn duration(&self, operator: u32) -> u64 {
         self.time[operator + 1].saturating_sub(self.access_time[operator])
@@ -157,8 +158,8 @@ impl<'a> Program<'a> {
     }
 
     /// The first block that an operator reads and the first that it writes: its input and output for in-place reuse.
-    /// Blocks that it allocates or frees between its accesses, as its workspace is, do not count. None if the operator
-    /// has no such read or no such write.
+    /// Blocks that it allocates or frees between its accesses, such as its workspace, do not count. None if the
+    /// operator has no such read or no such write.
     pub(super) fn ends(&self, operator: u32) -> Option<(BlockId, BlockId)> {
         let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
         let (read, written) = recorded::ends(self.rows.get(first..end).unwrap_or_default())?;

@@ -153,18 +153,19 @@ workspace! {
             /// the blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
             /// For each operator, the bytes of the blocks that it allocates, minus the bytes of the blocks that it
-            /// frees. Only blocks that are allocated and freed as recorded count. In two's complement, as an operator
-            /// may free more than it allocates.
+            /// frees. Only blocks that are allocated and freed as recorded count. The number may be negative, and is
+            /// kept in two's complement.
             pub(super) left: u64[rows + 1],
             /// For each operator, the most bytes that its workspaces take at one time.
             pub(super) local: u64[rows + 1],
             /// For each operator, 1 if it may be recomputed, else 0.
             recomputable: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `reference`, the list of the blocks that
-            /// operators read or write.
+            /// operators read or write. After the last operator comes one more entry: the length of the list.
             first_reference: u32[rows + 2],
             /// For each operator, the index at which its entries begin in `managed`, the list of the blocks that
-            /// operators read or write and that the plan of recomputation allocates and frees.
+            /// operators read or write and that the plan of recomputation allocates and frees. After the last operator
+            /// comes one more entry: the length of the list.
             first_managed: u32[rows + 2],
             /// For each operator o, the first operator (o or a later one) that overwrites or frees a block whose value
             /// a recomputation of o reads or writes. Once that operator has run, o cannot be recomputed any more.
@@ -172,10 +173,10 @@ workspace! {
             /// Persistent blocks that o both reads and writes, such as a running mean, do not count either.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
-            /// can be recomputed.
+            /// can be recomputed. After the last operator comes one more entry: the length of the list.
             first_made: u32[rows + 2],
             /// For each value of a block, the index at which its entries begin in `uses`, the list of the operators
-            /// that read it.
+            /// that read it. After the last value comes one more entry: the length of the list.
             first_use[VersionId]: u32[rows + blocks + 1],
             /// The operators that read each value: those of value 0 in ascending order, then those of value 1, and so
             /// on.
@@ -183,7 +184,9 @@ workspace! {
         }
         records {
             owner[BlockId]: Owner[blocks],
-            /// Which operator reads or writes which block, one entry for each such pair, sorted by operator.
+            /// The reads and writes of blocks by operators, sorted by operator. If an operator reads a block and then
+            /// writes it, the block has one entry for the read and one for the write; further accesses by the same
+            /// operator add none.
             reference: Reference[rows],
             /// The entries of `reference` whose block the plan of recomputation allocates and frees, sorted by
             /// operator.
@@ -204,8 +207,9 @@ workspace! {
 }
 
 impl<'a> Values<'a> {
-    /// Finds the values in `program`, a trace that was made from `recorded` and in which nothing is copied or
-    /// recomputed: which operator makes each value, which operators read it, and whether it can be recomputed.
+    /// Finds the values in the trace of `program`, in which nothing is copied or recomputed: which operator makes each
+    /// value, which operators read it, and whether it can be recomputed. `recorded` says of each operator whether it
+    /// may be recomputed and whether it may work in place.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -217,8 +221,8 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// The references of an operator: the blocks that it accesses, in the order of its rows. A block is listed at most
-    /// twice: once if it is read and once if it is written.
+    /// The references of an operator: the blocks that it accesses, in the order of its rows. A block is listed once if
+    /// the operator only reads it, or writes it first. It is listed twice if the operator reads it and then writes it.
     #[inline]
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
@@ -407,8 +411,8 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// Notes that an operator overwrites or frees a block, so that the value which the block holds is lost. Does
-    /// nothing if `version` is none.
+    /// Notes that an operator overwrites or frees the block that holds the value `version`, so that the value is lost.
+    /// Does nothing if `version` is none: then the block holds no value.
     fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -487,10 +491,10 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`), what
-    /// it adds in the end (`left`), and the most that its workspaces take at one time (`local`). `most` and `left`
-    /// count only the workspaces and the blocks that are allocated and freed where the recording does so. They leave
-    /// out the blocks that the plan of recomputation allocates and frees.
+    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`); the
+    /// bytes that it allocates minus those that it frees (`left`); and the most that its workspaces take at one time
+    /// (`local`). `most` and `left` count only the workspaces and the blocks that are allocated and freed where the
+    /// recording does so. They leave out the blocks that the plan of recomputation allocates and frees.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

@@ -42,8 +42,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 /// one for each bit of a word.
 const SLICE: u32 = u64::BITS;
 
-/// Length of the workspace for [`lifetimes`], which finds lifetimes for operators that run in parallel. `operands` is
-/// how many inputs and outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`lifetimes`], which finds lifetimes for operators that run in parallel. `nodes` is how
+/// many operators the graph has, `operands` how many inputs and outputs they have together ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
@@ -126,8 +126,8 @@ pub fn lifetimes(
     Ok(found)
 }
 
-/// Length of the workspace for [`longest_paths`], which puts operators on streams. `operands` is how many inputs and
-/// outputs all operators have together ([`Graph::operands`]).
+/// Length of the workspace for [`longest_paths`], which puts operators on streams. `nodes` is how many operators the
+/// graph has, `operands` how many inputs and outputs they have together ([`Graph::operands`]).
 #[must_use]
 pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
@@ -219,18 +219,19 @@ struct Orders<'a> {
     /// for the operator at p, so that it might run before that last use; q is p if there is no such place after p.
     late: Table<'a, u32>,
     /// How far beginnings are extended. For each place p in the topological order: the beginning of a block that the
-    /// operator at p allocates. The beginning is q, the first place whose operator uses a block and for which the
-    /// operator at p does not wait, so that this use might come after the allocation; q is p if there is no such place
-    /// before p.
+    /// operator at p allocates. The beginning is q. Here q is the first place whose operator uses a block and is not
+    /// waited for by the operator at p, so that this use might come after the allocation; q is p if there is no such
+    /// place before p.
     early: Table<'a, u32>,
-    /// For each place in the topological order: 1 if the lifetimes there are extended at their ends, 0 if at their
-    /// beginnings. The value is the same within a region, a part of the order out of which no lifetime is extended.
+    /// For each place in the topological order: 1 if the lifetimes that end at this place get a later end, 0 if the
+    /// lifetimes that begin at it get an earlier beginning. The value is the same within a region, a part of the order
+    /// out of which no lifetime is extended.
     ends: Table<'a, u32>,
     /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
 }
 
-/// The lifetimes of blocks written so far, and which block of the trace each belongs to.
+/// The lifetimes that are written so far, and the number of the block in the graph that each belongs to.
 struct Writer<'b> {
     blocks: Table<'b, Block>,
     names: Table<'b, Residency>,
@@ -311,8 +312,8 @@ impl<'a> Orders<'a> {
     }
 
     /// Fills `early`, the beginnings of lifetimes. For each place p in the topological order, finds the first place q
-    /// before p whose operator uses a block and for which the operator at p does not wait. Writes q, or p if there is
-    /// no such place. `uses` is 1 at the places at which blocks are used. The operators that an operator waits for, its
+    /// before p whose operator uses a block and is not waited for by the operator at p. Writes q, or p if there is no
+    /// such place. `uses` is 1 at the places at which blocks are used. The operators that an operator waits for, its
     /// ancestors, are found with bit sets, 64 places at a time, from the beginning of the order. `reached` is scratch
     /// memory for these sets, a word for each place.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
@@ -340,8 +341,9 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// The places in the topological order of the operators that wait directly for the operator `node` at `place`:
-    /// those that depend on it, and the next one on its stream.
+    /// The operators that wait directly for the operator `node`: those that depend on it, and the next one on its
+    /// stream. `place` is the place of `node`: its index in the topological order. The operators are returned as their
+    /// places.
     fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
         let on_stream = self.next[place].checked_sub(1);
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
@@ -432,8 +434,8 @@ mod tests {
     use crate::trace::graph::{Node, Tensor};
     use std::vec::Vec;
 
-    /// The tensors that each operator of a test graph reads: image ─► 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5. Operator k
-    /// produces tensor k + 1.
+    /// For each operator of a test graph: the tensors that it reads. Operator k produces tensor k + 1; operator 0 reads
+    /// tensor 0, the input. So the operators follow each other like this: 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5.
     const INPUTS: [&[u32]; 6] = [&[0], &[1], &[1], &[3], &[2, 4], &[1]];
     const OUTPUTS: [&[u32]; 6] = [&[1], &[2], &[3], &[4], &[5], &[6]];
 

@@ -43,8 +43,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 const SPAN: u32 = 8;
 
 /// How many older events are checked with each new event while a candidate period is verified. The check goes back from
-/// the event at which the candidate was found, and compares each event with the one a period before it. With four, a
-/// candidate found in the first four fifths of the second period is verified when that period ends.
+/// the event at which the candidate was found, and compares each event with the one a period before it. The candidate
+/// is found while the events of a period come for the second time. With four older events at a time, it is verified by
+/// the end of this second period if it is found in the first four fifths of it.
 const BACKWARD: u32 = 4;
 
 /// The base of the rolling hash (fingerprint) of the latest events: an odd number.
@@ -68,15 +69,16 @@ pub struct Detector<'a> {
     /// the same word, how many events ago the previous event of its block was; the bytes of all blocks that are live
     /// right after it; and the sum of the hash [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
-    /// The hash table, by bucket: the position in the stream of the latest event at which the hash of the latest events
-    /// fell into this bucket; 0 if there was none.
+    /// The hash table. After each event, the hash of the last [`SPAN`] events falls into a bucket. For each bucket: the
+    /// position in the stream of the latest event after which the hash fell into it. Positions count from 1; 0 if there
+    /// was none.
     seen: Table<'a, u32>,
     /// A bit for each page of the hash table, which is [`PAGE`] buckets: 1 if the page has been cleared. A page is
     /// cleared when it is first used.
     cleared: Table<'a, u32>,
     /// The index of the newest event in the ring buffer.
     head: u32,
-    /// The position in the stream of the newest event.
+    /// The position in the stream of the newest event, counted from 1; 0 before the first event.
     position: u32,
     /// How many events the ring holds. Only events since the last [`restart`](Detector::restart) count.
     held: u32,
@@ -214,9 +216,9 @@ impl<'a> Detector<'a> {
         position
     }
 
-    /// Takes the next event of the stream, as [`push`](Self::push) does, but does not look for a period. The event is on
-    /// a block of `bytes` bytes; `last` is the position of the event before it on the same block, 0 if there is none.
-    /// Returns the event's position in the stream.
+    /// Takes the next event of the stream, as [`push`](Self::push) does, but does not look for a period. The event is
+    /// on a block of `bytes` bytes; `last` is the position of the event before it on the same block, 0 if there is
+    /// none. Returns the event's position in the stream.
     #[inline]
     pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let distance = self.age(last).map_or(0, |age| age + 1);
@@ -365,8 +367,10 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// The position in the stream of the latest event at which the hash of the latest events fell into this bucket; 0
-    /// if there was none. Clears the bucket's page first if it was never used.
+    /// What the hash table has for a bucket. After each event, the hash of the last [`SPAN`] events falls into a
+    /// bucket. Returns the position in the stream of the latest event after which the hash fell into this bucket.
+    /// Positions count from 1; 0 if there was none. If the page that the bucket belongs to was never used, it is
+    /// cleared first.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);

@@ -184,9 +184,9 @@ impl Progress {
 }
 
 impl<'a> Operators<'a> {
-    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, for an
-    /// operator that is recomputed, and for an operator if another access, which is not its own, comes between two of
-    /// its accesses.
+    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, and for
+    /// an operator that is recomputed. Also if the accesses of an operator are not next to each other: an access of
+    /// another operator, or of none, comes between two of them.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -265,10 +265,10 @@ impl<'a> Operators<'a> {
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The time in the recording, in ns, from the operator's previous access to its access in row `row`; 0 if `row` is
-    /// its first recorded access. A recomputed operator takes as long as in the recording, though it leaves out some of
-    /// its recorded accesses ([`Self::to_come`]). So the time of the first access that it does begins at its first
-    /// recorded access. The time of the last access that it does ends at its last recorded access.
+    /// The time in the recording, in ns, from the operator's previous access to its access in row `row`. `progress`
+    /// says which accesses it has done. If it has done none yet, the time is taken from its first recorded access. If
+    /// it does none after `row`, the time is taken to its last recorded access. So a recomputed operator takes as long
+    /// as in the recording, though it leaves out some of its recorded accesses ([`Self::to_come`]).
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         let time = |row: usize| self.rows.get(row).map_or(0, |r| r.time_ns);
         let before = progress.first.max(progress.next.saturating_sub(1));
@@ -285,8 +285,8 @@ impl<'a> Operators<'a> {
         time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
-    /// The row of the recording at which operator `k` begins, that of its first access; `None` if there is no such
-    /// operator.
+    /// The row of the recording at which the operator with the number `k` begins, that of its first access; `None` if
+    /// no operator with this number has accesses.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
         let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));
@@ -330,8 +330,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Goes on to the row `row`; returns whether this row is the first access of an operator. If so, that operator is
-    /// now the one under way.
+    /// Goes on to the row `row`; to be called for one row of `rows` after the other. Returns whether this row is the
+    /// first access of an operator. If so, that operator is now the one under way.
     pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
         let begins = row >= self.end && at(rows, row).event.is_access();
         if begins {

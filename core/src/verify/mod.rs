@@ -200,9 +200,9 @@ enum Key {
 /// third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins. Entries from
-    /// number `height` on are 0. The lowest level has a bit for each rank, each higher level a bit for each word of the
-    /// level below. 6 levels are enough for all ranks of 32 bits.
+    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins. The lowest level
+    /// has a bit for each rank, each higher level a bit for each word of the level below. `height` is how many levels
+    /// there are; entries beyond them are 0. 6 levels are enough for all ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -334,9 +334,10 @@ mod tests {
             }
         }
 
-        /// `verify` accepts a plan exactly if a plain check does: of capacity, alignment and pin for each block, and
-        /// that the blocks of each pair alive together share no address (Sekiyama et al. 2018). Two blocks that it
-        /// reports as an overlap do share an address, from the reported step on.
+        /// `verify` accepts exactly the plans that a plain check accepts. That check looks at the capacity, alignment
+        /// and pin of each block, and at each pair of blocks that are alive together: they share no address (Sekiyama
+        /// et al. 2018). Two blocks that `verify` reports as an overlap do share an address, and the reported step is
+        /// the first at which both are alive.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             rows in prop::collection::vec((0u32..12, 1u32..6, 1u64..8, 0u64..24, 0u32..3, prop::option::weighted(0.1, 0u64..4)), 0..12),

@@ -116,10 +116,9 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
-/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`] if the blocks that are copied do not
-/// fit on the host; [`Error::Device`] if a figure of `device` is wrong; [`Error::TooManyBlocks`] if there are more
-/// blocks than can be planned; [`Error::BufferTooSmall`] if a slice of `room` is shorter or longer than [`Room`] says,
-/// or the workspace is too short.
+/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`] if a figure of
+/// `device` is wrong; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` is not as long as
+/// [`Room`] says, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -242,8 +241,8 @@ fn values(
 struct Seen<'a> {
     /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least size of its bit mask, in bytes. An element has 4 bytes, or fewer if a ReLU that accesses the
-    /// block says so: the smallest size if several do.
+    /// By block: the least size that its mask may have, in bytes, with one bit for each element. An element counts as 4
+    /// bytes, or as fewer if a ReLU that accesses the block says so; if several do, the smallest element counts.
     mask: Table<'a, u64>,
     /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is row 0.
     rows: Table<'a, [u32; 2]>,
@@ -323,12 +322,11 @@ impl<'a> Seen<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// True at first. False once a recomputed operator has read an undefined value, or another value than in the
-    /// recording: all that it writes is then undefined, even what it wrote before that read.
+    /// False once a recomputed operator has read an undefined value, or another than in the recording: all that it
+    /// writes is then undefined, even what it wrote before that read. Otherwise true.
     same: bool,
-    /// The recorded row of a free: of the operator's frees between its accesses so far, the one that stands last in the
-    /// recording; 0 if there was none. A malloc that comes now must stand after that row in the recording too, since no
-    /// free may move ahead of a malloc.
+    /// The highest recorded row of the frees that have come between the operator's accesses so far; 0 if none has. A
+    /// malloc that comes now must stand after it in the recording, since no free may move ahead of a malloc.
     freed: u32,
 }
 
@@ -354,9 +352,8 @@ struct State<'a> {
     marks: Table<'a, [u32; 2]>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// A row of the recording: the one after the last access of the [ordered](Operator::ordered) operator that began
-    /// last, or after the access without operator, if that came later; 0 before the first. Both keep the recorded
-    /// order, so the next of them must stand in the recording from this row on.
+    /// From this row of the recording on, the next [ordered](Operator::ordered) operator is looked for: the row after
+    /// the one that began last; 0 before the first. An access without operator counts as an ordered operator.
     next: usize,
     /// By recorded row: 1 if it is the first access of an operator whose first run has begun; otherwise 0.
     begun: Table<'a, u32>,
@@ -364,7 +361,7 @@ struct State<'a> {
     missing: usize,
     /// The operator that has begun and has accesses still to do; `None` between operators.
     open: Option<Open>,
-    /// The operator that read or wrote a block last in the rewritten trace; [`Op::None`] if none did.
+    /// The operator of the latest access in the rewritten trace, writes of masks left out; [`Op::None`] if none.
     last: Op,
     /// Whether any block has been read, written or copied so far, by recomputed operators too. A persistent block that
     /// is allocated after that is not on the device at the start.
@@ -375,9 +372,9 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// Checks the next row of the rewritten trace. If it is a malloc that reuses in place the memory that the row
-    /// before has freed, returns the numbers of two live ranges: the one that begins and the one that has ended. `None`
-    /// for all other rows.
+    /// Checks the next row of the rewritten trace, `r`. `following` is the row after it; `None` if there is none. If
+    /// `r` is a malloc that reuses in place the memory that the row before has freed, returns two live ranges by
+    /// their numbers in the rewritten trace: the one that begins and the one that has ended. Else returns `None`.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -454,8 +451,9 @@ impl State<'_> {
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether a malloc or free stands between two accesses of the current operator in the recording too. A malloc may
-    /// not come after a free that it precedes in the recording: the new block could lie over the freed one.
+    /// Whether the row `r` is a malloc or free that may stand between two accesses of the current operator: it stands
+    /// there in the recording too, and no malloc comes after a free that it precedes in the recording, since the new
+    /// block could lie over the freed one. False for masks. Notes a free that may stand here, for later mallocs.
     fn stands_inside(&mut self, r: &Row) -> bool {
         let Some(open) = self.open.as_mut().filter(|_| self.recorded.masked(r.block).is_none()) else { return false };
         let [malloc, free] = self.seen.rows[r.block];
@@ -469,9 +467,8 @@ impl State<'_> {
         }
     }
 
-    /// Whether the current operator may free block `giver` now, so that block `taker` reuses the memory of `giver` in
-    /// place. `progress` says where the accesses of this operator stand in the recording, and which of them are done.
-    /// False if `taker` is `None`.
+    /// Whether the current operator, whose accesses done so far are in `progress`, may free block `giver` now, so that
+    /// block `taker` reuses its memory in place. False if `taker` is `None`.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {

@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// The host calls that no stream has made yet. Each has a number, and `last` is the last number given. `calls` maps the
-/// number of a call to the number of its backend, and the function to run.
+/// The host calls that no stream has made yet. Each has a number, and `last` is the last number given. `calls` has
+/// under the number of each call a pair: the number of the backend whose stream is to make the call, and the function
+/// to run.
 #[derive(Default)]
 struct Pending {
     last: usize,
@@ -22,8 +23,9 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a host call, a function to run on the host in a stream's order, until the stream reaches it. Returns the
-/// call's number, which the driver is given in place of a pointer.
+/// Keeps a host call, a function to run on the host in a stream's order, until the stream reaches it. `backend` is the
+/// number of the backend that the stream belongs to. Returns the call's number, which the driver is given in place of a
+/// pointer.
 pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     let mut pending = pending();
     pending.last += 1;

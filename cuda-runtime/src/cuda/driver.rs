@@ -114,10 +114,10 @@ impl Driver {
     }
 }
 
-/// Turns what the driver's function `call` has returned into a `Result`, for functions that allocate. 0 is success. If
-/// memory is used up (2), the error is [`Error::OutOfMemory`] with `memory`, the kind of memory, and `bytes`, how many
-/// were asked for. After some errors nothing works any more in this CUDA context: they become [`Error::Lost`]. All
-/// others become [`Error::Driver`].
+/// Turns the number `code`, which the driver's function `call` has returned, into a `Result`, for functions that
+/// allocate. 0 is success. 2 says that memory is used up: the error is [`Error::OutOfMemory`] with `memory`, the kind
+/// of memory, and `bytes`, how many were asked for. After some errors nothing works any more in this CUDA context: they
+/// become [`Error::Lost`]. All other errors become [`Error::Driver`].
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

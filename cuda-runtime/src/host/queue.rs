@@ -73,8 +73,8 @@ pub(super) struct State {
     /// is not to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
-    /// How many streams are doing a piece of work at the moment, which has left its queue but is not done. Counted only
-    /// if each stream is a thread.
+    /// How many streams are doing a piece of work at the moment. Such a piece is no longer in the stream's queue.
+    /// Counted only if each stream is a thread; otherwise 0.
     pub(super) working: usize,
 }
 
@@ -128,7 +128,8 @@ impl State {
         }
     }
 
-    /// The number of the stream that goes on next, by `order`; `None` if no stream can go on.
+    /// The number of the stream that does its next piece of work now; `None` if no stream can go on. Where several can,
+    /// `order` says which: the one with the least simulated time, a random one, or all others before a given one.
     pub(super) fn choose(&mut self, order: Order) -> Option<usize> {
         let mut ready = (0..self.lanes.len()).filter(|&lane| self.is_ready(lane));
         match order {

@@ -403,8 +403,8 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the bit mask. Writes the elements that it
-/// returns to `y`.
+/// Splits `x` into blocks of 32 elements in a row. Calls the function `block` with each block and its word of the mask,
+/// and writes the elements that the function returns to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -423,8 +423,8 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the bit mask. Writes the elements that it
-/// returns over those of `x`.
+/// Splits `x` into blocks of 32 elements in a row. Calls the function `block` with each block and its word of the mask,
+/// and writes the elements that the function returns over those of the block.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -487,7 +487,8 @@ pub fn forward<E: Element>(activation: Activation, x: &[E], y: &mut [E], mask: &
     Ok(())
 }
 
-/// As [`forward`], but writes the activations over `x`.
+/// Computes the activation of `x`, writes it over `x`, and computes the mask that the backward pass needs (one bit for
+/// each element of `x`). Words of `mask` beyond those that `x` needs are left as they are.
 ///
 /// # Errors
 /// [`Error::Mask`] if `mask` is too short.
@@ -516,7 +517,8 @@ pub fn backward<E: Element>(activation: Activation, dy: &[E], mask: &[u32], dx: 
     Ok(())
 }
 
-/// As [`backward`], but writes the gradient of the inputs over `dy`.
+/// Computes the gradient of the inputs from `dy`, the gradient of the outputs, and the mask that the forward pass has
+/// written. Writes the result over `dy`.
 ///
 /// # Errors
 /// [`Error::Mask`] if `mask` is too short.
@@ -555,7 +557,7 @@ mod tests {
         }
     }
 
-    /// The code for AVX2 and F16C yields the same results as the code without.
+    /// The code that uses AVX2 and F16C yields the same results as the code for any processor.
     #[test]
     fn both_ways_yield_the_same() {
         let same = |(a, b): (u16, u16), is_nan: fn(u16) -> bool| a == b || is_nan(a) && is_nan(b);

@@ -52,9 +52,9 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Two functions that are needed where a stream's work is captured into a CUDA graph: one tells whether it is, and
-    /// the other sets which calls the driver refuses meanwhile. Drivers have them from CUDA 10.1 on; with an older
-    /// driver, it is assumed that no stream is captured.
+    /// Two functions that are needed where a stream's work is captured into a CUDA graph. The first tells whether a
+    /// stream is captured. The second sets which calls the driver refuses while a stream is captured. Drivers have them
+    /// from CUDA 10.1 on; with an older driver, it is assumed that no stream is captured.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
@@ -65,8 +65,8 @@ driver::functions! {
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
 /// The driver's error `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`. The driver returns it when it is asked whether the default
-/// stream is captured, while it captures another stream into a CUDA graph, one that stays in order with the default
-/// stream.
+/// stream is captured, while another stream is captured into a CUDA graph. It does so only if that other stream runs in
+/// order with the default stream.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 

@@ -178,10 +178,10 @@ impl<D: Driver> Device<D> {
         Self::with_room(driver, EVENTS, LIVE)
     }
 
-    /// As [`new`](Self::new), but the caller says what there is room for. `events` is the most mallocs and frees,
-    /// counted together, of an iteration: no plan is made of a longer one. `live` is the most blocks outside the plan
-    /// that may be live at once. If there are more, the plan may be given up, and the allocator may lack room to record
-    /// a request. The driver serves such a request, and no plan has a place for it.
+    /// Makes the allocator for a device, whose driver `driver` calls. `events` is the most mallocs and frees, counted
+    /// together, of an iteration: no plan is made of a longer one. `live` is the most blocks outside the plan that may
+    /// be live at once. If there are more, the plan may be given up, and the allocator may lack room to record a
+    /// request. The driver serves such a request, and no plan has a place for it.
     ///
     /// # Errors
     /// [`Error::Plan`] if `events` or `live` is 2²⁸ or more.
@@ -423,7 +423,7 @@ impl<D: Driver> Device<D> {
         if fits { Ok(()) } else { Err(Error::OutOfMemory { memory: Kind::Device, bytes }) }
     }
 
-    /// Allocates memory of the driver for work in this stream; fails if more bytes than `limit` would be held then.
+    /// Allocates memory of the driver for work in this stream; fails if more than `self.limit` bytes would be held.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         self.within_limit(bytes)?;
         self.driver.alloc(bytes, stream)
@@ -439,9 +439,9 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is the number by
-    /// which the allocator knows the block; `None` if it does not know the block. If the driver fails, the block is
-    /// freed in the allocator too.
+    /// Serves a request outside the arena: the driver allocates memory for this block alone. Returns its address.
+    /// `number` is the number by which the allocator knows the block; `None` if it does not know the block. If the
+    /// driver fails, the block is freed in the allocator too.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -507,7 +507,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Frees a block at once. The caller has made sure that no stream which uses it is captured into a CUDA graph now.
+    /// Frees a block at once. The caller has made sure that no stream that uses it is being captured into a CUDA graph.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);

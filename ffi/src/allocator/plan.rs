@@ -20,8 +20,8 @@ use crate::workspace::Needed;
 /// iterations and none is under way, the first request after the next sublet_iteration_begin is taken to be the first
 /// of the plan.
 ///
-/// If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. An allocator without a plan exports a
-/// text with 0 blocks.
+/// If `block_count` is 0, the allocator forgets its plan, as by sublet_forget. sublet_export_plan writes a text with
+/// 0 blocks for an allocator without a plan.
 ///
 /// Fails as sublet_verify does if the plan is not valid. SUBLET_STATUS_TOO_MANY_EVENTS: the plan has more blocks than
 /// half the `events` of the allocator's parameters, since each block has a malloc and a free; the old plan stays.

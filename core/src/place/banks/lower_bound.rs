@@ -9,7 +9,8 @@ use crate::place::align_up;
 use crate::table::{at, count};
 use crate::{Block, Workspace, sort};
 
-/// The banks of memory of least cost, seen as one bank that has the sum of their capacities. Used for lower bounds.
+/// The banks of memory of least cost, seen as one bank. Its capacity is the sum of theirs, each rounded up to the least
+/// of their alignments. Used for lower bounds.
 struct Fast<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
@@ -51,8 +52,9 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// The least amount by which the price of block `i` is higher in a bank of memory that is not one of least cost
-    /// than in one of least cost. `None` if the block may lie in no bank of least cost, or in no other one.
+    /// How much more block `i` costs at least if it does not lie in the banks of memory of least cost: its least price
+    /// in the other banks, less its price in the banks of least cost. `None` if the block may lie in none of the banks
+    /// of least cost, or in none of the others.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }

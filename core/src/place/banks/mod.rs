@@ -212,9 +212,9 @@ pub fn place(
     Ok(Cost { cost, lower_bound })
 }
 
-/// Returns [`Error::SizeOverflow`] for the first block with which a sum over the blocks is too large: the sum of the
-/// sizes, each rounded up to the largest alignment of a bank, for 64 bits; or the sum of the prices, each in the bank
-/// that costs the block most, for 128 bits.
+/// Checks two sums over the blocks. The sizes, each rounded up to the largest alignment of a bank, must add up to less
+/// than 2⁶⁴. The prices, each in the bank of memory in which the block costs most, must add up to less than 2¹²⁸.
+/// Otherwise returns [`Error::SizeOverflow`] with the first block at which one of the two sums becomes too large.
 fn check_sums(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(), Error> {
     let alignment = banks.iter().fold(1, |most, bank| bank.alignment.max(most));
     let (mut sizes, mut prices): (u64, u128) = (0, 0);

@@ -54,8 +54,9 @@ impl Hard {
         (self.tries <= MOST_TRIES).then(|| (step + 1).saturating_sub(BACK << ((self.tries - 1) % CYCLE)))
     }
 
-    /// Whether the attempt to place all blocks, which now comes to `step`, is more than [`NEAR`] blocks past the place
-    /// from which it went back. If so, forgets that place.
+    /// Whether the attempt to place all blocks is more than [`NEAR`] blocks past the place from which it went back. If
+    /// so, forgets that place. `step` is the index in `Beam::order` of the block that is placed next. Returns false if
+    /// the attempt has not gone back, or if the place is forgotten already.
     pub(super) fn is_behind(&mut self, step: u32) -> bool {
         let behind = self.tries > 0 && step > self.step + NEAR;
         if behind {
@@ -97,8 +98,9 @@ impl Beam<'_> {
         section
     }
 
-    /// Restores partial plan `i` as it was before the block of `step` was placed. It gets the blocks that were placed
-    /// before `step` and are alive in section `section` of time; `alive` is their number.
+    /// Restores partial plan `i` as it was before the block at index `step` of `order` was placed. It gets the blocks
+    /// at lower indices of `order` that are alive in section `section` of time; `alive` is their number. The plan's
+    /// cost is set to 0; the caller computes it.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
         let (mut step, mut partial, mut len, mut hash) = (step, i, 0, 0u64);
@@ -126,8 +128,9 @@ impl Beam<'_> {
     }
 }
 
-/// The entry of [`NOISE`] for round number `round` of the beam search; where a block fits nowhere, for new try number
-/// `round`, counted from 1. A random number below this entry is added to the cost of each possible place for a block.
+/// The entry of [`NOISE`] that is used in a round of the beam search, whose number is `round`, from 0. While blocks are
+/// placed again because one fitted nowhere, `round` is the number of that try instead, from 1. A random number below
+/// this entry is added to the cost of each possible place for a block.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

@@ -124,7 +124,8 @@ impl<'a> Timeline<'a> {
     }
 
     /// When block `b` ends, as two clock times: seen in the present direction of time, and seen in the other direction.
-    /// The second is 0 unless `now`, the present section, is the one at which the attempt begins.
+    /// The second is needed only if `now`, the present section, is the one at which the attempt begins. In all other
+    /// sections it is 0.
     pub(super) fn ends(&self, b: u32, now: u32) -> Ends {
         self.seen(now, self.end(b), self.end_seen(b, !self.forward))
     }
@@ -148,7 +149,8 @@ impl<'a> Timeline<'a> {
         now == self.section(self.start)
     }
 
-    /// The clock time, in ticks, at which a section begins, seen `forward` in time or backward.
+    /// The clock time, in ticks, at which section `section` begins. If `forward` is true, sections and ticks are
+    /// counted from the start of time; otherwise time is reversed, and both are counted backward from its end.
     fn time(&self, section: u32, forward: bool) -> u32 {
         if forward { self.clock[section] } else { self.clock[self.sections] - self.clock[self.sections - section] }
     }

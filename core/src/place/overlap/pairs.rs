@@ -1,6 +1,7 @@
 //! Which pairs of blocks may share addresses, and how far apart in memory the two blocks of a pair must begin. Of such
 //! a pair, one block is the *output* of an operator, the other an *input* of the operator that is not used later. The
-//! output may lie over the input if it begins at least a number of bytes below it, the *distance* of the pair.
+//! two may share addresses if the output begins below the input by at least a number of bytes, the *distance* of the
+//! pair.
 
 use crate::table::{Table, at, count};
 use crate::workspace::Cell;

@@ -526,7 +526,8 @@ impl<'a, 'b> Search<'a, 'b> {
     /// above its least offset, with all unplaced blocks there still within the capacity. f is the number of nodes of
     /// the search tree that have failed because of the section. Then a block is chosen. It is the lowest unplaced block
     /// of the section if no other can lie below it. Otherwise the lowest of those that can takes its place, and so on.
-    /// If this goes on without end, `full` becomes true.
+    /// If this goes on without end, since each of several blocks can lie below another of them, `full` becomes true:
+    /// the try of the present capacity is given up, and the block returned has no meaning.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {

@@ -96,10 +96,12 @@ const MOST_HALVINGS: u32 = 3;
 const RUNS: u64 = 32;
 /// In each round the search tries several capacities. Most instances have a plan whose peak is the lower bound, so the
 /// lower bound gets more nodes than the other capacities: at least the lesser of two numbers. One is this number times
-/// the nodes of the shortest run from the root of the search tree; the other is that of [`PART_AT_BOUND`].
+/// the nodes of the shortest run from the root of the search tree; the other is the whole search's budget of nodes
+/// divided by [`PART_AT_BOUND`].
 const RUNS_AT_BOUND: u64 = 256;
-/// The lower bound gets at least the lesser of two numbers of nodes in each round. One is that of [`RUNS_AT_BOUND`]; the
-/// other is the whole search's budget of nodes divided by this number.
+/// In each round the search tries several capacities, each with a number of nodes. For the lower bound, this is at
+/// least the lesser of two numbers. One is the whole search's budget of nodes divided by this number; the other is
+/// [`RUNS_AT_BOUND`] times the nodes of the shortest run from the root of the search tree.
 const PART_AT_BOUND: u64 = 4;
 /// With a budget of at most this number times the nodes of the shortest run from the root of the search tree, the
 /// search first tries capacities close to the peak of the best plan so far, and the lower bound only later. This is
@@ -111,9 +113,9 @@ const PART_OF_WINDOWS: u64 = 8;
 /// When searches of windows of time look at this number of nodes, that counts as one node of the whole search. Nodes of
 /// a window take less time, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Runs of the search prefer blocks that keep the top of the placed blocks level. Runs are numbered from 0 at each try
-/// of a capacity. Runs 0, `UNLEVELLED`, 2 · `UNLEVELLED` and so on do not prefer such blocks, nor do runs that begin
-/// near the best plan so far. Where the capacity is the lower bound, no run does.
+/// Where the capacity is above the lower bound, most runs of the search prefer blocks that keep the top of the placed
+/// blocks level. Runs are numbered from 0 at each try of a capacity. Runs 0, `UNLEVELLED`, 2 · `UNLEVELLED` and so on
+/// do not prefer such blocks, nor do runs that begin near the best plan so far.
 const UNLEVELLED: u64 = 4;
 /// Where there is a plan already, runs `GUIDED`, 2 · `GUIDED` and so on begin near the best plan so far. Runs are
 /// numbered from 0 at each try of a capacity. No run begins near a plan if the bytes alive are the same in each section
@@ -133,9 +135,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak or, if there is a capacity, for one within it. Ends when it is found or proved
-/// not to exist, when `options.nodes` are used up, or when `watch` returns a break; the best plan is then in `offsets`.
-/// `watch` is called every few hundred nodes and at each improvement.
+/// Looks for the placement of least peak or, if there is a capacity, for a placement within it. Ends when such a
+/// placement is found, when it is proved that none is within the capacity, when `options.nodes` are used up, or when
+/// `watch` returns `ControlFlow::Break`. The best plan is then in `offsets`. `watch` is called every few hundred nodes
+/// and at each improvement.
 ///
 /// # Errors
 /// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
@@ -320,11 +323,13 @@ impl<'a> Search<'a> {
     }
 
     /// Tries to raise the lower bound on the peak by searches of windows of time. The blocks of a window are placed
-    /// alone; if they do not fit within the bound, it rises. Ends at the latest when the whole search, windows
-    /// included, has spent `limit` nodes. Returns [`End::Found`] if no window is left to be searched. Returns
-    /// [`End::Infeasible`] if the bound is above the caller's capacity or, without a capacity, has reached the peak of
-    /// the best plan; also, without a search, if there is neither a capacity nor a plan. Returns [`End::Limit`] if the
-    /// nodes are spent, and [`End::Stopped`] if `watch` has returned a break.
+    /// alone; if they do not fit within the bound, it rises. Returns one of these:
+    ///
+    /// - [`End::Found`] if no window is left to be searched.
+    /// - [`End::Infeasible`] if the bound is above the caller's capacity or, without a capacity, has reached the peak
+    ///   of the best plan. If there is neither a capacity nor a plan, returns this without a search.
+    /// - [`End::Limit`] if the whole search, windows included, has spent `limit` nodes.
+    /// - [`End::Stopped`] if `watch` has returned `ControlFlow::Break`.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);

@@ -40,12 +40,13 @@ pub(super) struct Tree<'a> {
     /// block was placed at this depth. To take the placement back, all later changes are undone. A record sums up the
     /// blocks that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// For each depth in the search tree: where the component begins that was searched when a block was placed at that
-    /// depth, as a section of time. A component is a range of sections whose ends no unplaced block crosses.
+    /// A *component* is a range of sections of time that is searched alone, as every block still to be placed is alive
+    /// either within it or outside of it. For each depth in the search tree: the first section of the component that
+    /// was searched when a block was placed at that depth.
     low: Table<'a, u32>,
-    /// For each depth in the search tree: where the component ends that was searched when a block was placed at that
-    /// depth, as one past its last section of time. A component is a range of sections whose ends no unplaced block
-    /// crosses.
+    /// A *component* is a range of sections of time that is searched alone, as every block still to be placed is alive
+    /// either within it or outside of it. For each depth in the search tree: one past the last section of the component
+    /// that was searched when a block was placed at that depth.
     high: Table<'a, u32>,
     /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
     /// changes to blocks, and changes to the records of sections of time. When the node has failed, all later changes
@@ -57,8 +58,8 @@ pub(super) struct Tree<'a> {
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
-    /// The component that is searched now, as its first section of time, and one past its last. No block that is still
-    /// to be placed crosses the ends of a component.
+    /// A component is a range of sections of time whose ends no block still to be placed crosses; it is searched alone.
+    /// This is the component that is searched now: its first section, and one past its last.
     part: (u32, u32),
     /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
     /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
@@ -196,9 +197,9 @@ impl<'a> Tree<'a> {
         None
     }
 
+    /// A component is a range of sections of time whose ends no block still to be placed crosses; it is searched alone.
     /// Chooses the component to search next: the longest one within the component that was searched last or, if all
-    /// blocks there are placed, the longest anywhere. A component is a range of sections of time whose ends no block
-    /// still to be placed crosses.
+    /// blocks there are placed, the longest anywhere.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
@@ -243,8 +244,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The longest component in the range `low..high` of sections of time; of equals the first. No block still to be placed
-/// crosses the ends of a component. `None` if no block still to be placed is alive in `low..high`.
+/// A component is a range of sections of time whose ends no block still to be placed crosses. Returns the longest
+/// component in `low..high`, the first of equals: its first section, and one past its last. `None` if no block still to
+/// be placed is alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

@@ -64,9 +64,10 @@ pub(super) struct Windows<'a> {
     pub nodes: u64,
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether longer windows of time are to be looked at too. False if every window of the present length has too many
-    /// blocks for a search: longer ones have still more. Windows that need no search do not count as too large: their
-    /// load is far below the lower bound ([`NEAR`]), or they are known to have a placement within it.
+    /// Whether longer windows of time are to be looked at too: true as soon as one window of the present length is not
+    /// too large. A window is too large if it has too many blocks for a search; longer ones have still more. A window
+    /// that needs no search does not count as too large: its load is far below the lower bound ([`NEAR`]), or it is
+    /// known to have a placement within the bound.
     small: bool,
     /// Whether the search of a window of time was cut off without an answer in this pass over the windows. If so,
     /// another pass follows.
@@ -80,8 +81,8 @@ pub(super) struct Budget<'a> {
     pub nodes: u64,
     /// The most nodes that all searches of windows together may look at: they end when `nodes` reaches this number.
     pub limit: u64,
-    /// A function that is called now and then with the number of nodes that the searches of windows have looked at; if
-    /// it returns a break, the search ends.
+    /// A function that is called every few hundred nodes, with the number of nodes that the searches of windows have
+    /// looked at; if it returns a break, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
@@ -209,10 +210,11 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Searches one window of time for a placement of its blocks. If it proves that there is none within a capacity,
-    /// raises the lower bound `lower` above that capacity; but to no more than one above `enough`, the highest capacity
-    /// that is of interest. Returns [`End::Found`] if the window has a placement within `lower`, [`End::Infeasible`] if
-    /// `lower` is now above `enough`, [`End::Limit`] if the search was cut off, and [`End::Stopped`] if the caller's
+    /// Searches one window, the sections of time `low..high`, for a placement of its blocks: the first `blocks` entries
+    /// of `members`. If it proves that there is none within a capacity, raises the lower bound `lower` above that
+    /// capacity, but at most to 1 above `enough`, the highest capacity that is of interest. Both are in units of
+    /// `Search::unit` bytes. Returns [`End::Found`] if the window has a placement within `lower`, [`End::Infeasible`]
+    /// if `lower` is now above `enough`, [`End::Limit`] if the search was cut off, and [`End::Stopped`] if the caller's
     /// `watch` has returned a break.
     fn ask(
         &mut self,

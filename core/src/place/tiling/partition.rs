@@ -1,12 +1,12 @@
 //! Groups of blocks that end or begin together, and how they are divided into events, for [`Tiling`](super::Tiling). At
 //! an event, some blocks end and others of the same total size take their place.
 
-/// A group of blocks is divided into a part that has the first block, and the rest. If the group has up to this number
-/// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
-/// other, and all blocks but one other.
+/// A group of blocks is divided into a part that has the group's first block, and the rest. If the group has up to this
+/// number of other blocks, all such parts are tried. Of a larger group only these parts are tried: the first block
+/// alone, the first block with one other block, and all blocks without one block that is not the first.
 const MOST_DIVIDED: u32 = 10;
-/// The search for the parts of a group of blocks that have a given total size ends once it has looked at more than this
-/// number of blocks. A block counts each time that it is looked at.
+/// [`Sums`] searches a group of blocks for the parts of a given total size. The search ends once it has looked at more
+/// than this number of blocks. A block counts each time that it is looked at.
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
@@ -35,9 +35,9 @@ impl Group {
         (0..u64::BITS).filter(move |&i| self.0 >> i & 1 == 1)
     }
 
-    /// The parts of the group that are tried as the blocks that end together and are replaced by others. Each part has
-    /// the group's first member, but not all members. Of a group with more than [`MOST_DIVIDED`] other members, only
-    /// some of these parts are tried; of a group of more than 63 members, none.
+    /// The parts of the group that are tried: the blocks of such a part end together at one event, and others take
+    /// their place. Each part has the group's first member, but not all members. Of a group with more than
+    /// [`MOST_DIVIDED`] other members, only some of these parts are tried; of a group of more than 63 members, none.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let first = Self(self.0 & self.0.wrapping_neg());
         let others = if self == Self::MANY { Self::NONE } else { self.without(first) };

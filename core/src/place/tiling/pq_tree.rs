@@ -104,9 +104,10 @@ impl PqTree<'_> {
         self.next.range(0, self.next_len)
     }
 
-    /// Makes a PQ-tree from the loaded one. Of the orders that the loaded tree allows, the new one keeps those in which
-    /// the `count` leaves for which `replaced` holds are consecutive, and has the leaves `new` in their place. False if
-    /// there is no such order; what [`Self::made`] returns is then not a tree. The loaded tree stays loaded.
+    /// Makes a PQ-tree from the loaded one. The `count` leaves for which `replaced` holds are replaced by the leaves
+    /// `new`. Of the orders that the loaded tree allows, the new tree keeps those in which the replaced leaves are
+    /// consecutive, with the leaves `new` in their place, in any order. False if there is no such order; what
+    /// [`Self::made`] returns is then not a tree. The loaded tree stays loaded.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,
@@ -179,10 +180,11 @@ impl PqTree<'_> {
         n
     }
 
-    /// Replaces leaves below node `root`, a node whose children may stand in any order, by the leaves `new`. Children
-    /// that lose no leaves stay. All others become one child: the new leaves and, on each side of them, what remains of
-    /// a child that loses only some of its leaves. False if more than two children lose only some, or if the leaves
-    /// that such a child loses cannot stand at one end of it.
+    /// Writes the subtree of node `root`, a node whose children may stand in any order, to `next`, the tree in the
+    /// making. The leaves `new` are written in place of those that are to be replaced. Children that lose no leaves
+    /// stay. All others become one child: the new leaves and, on each side of them, what remains of a child that loses
+    /// only some of its leaves. False if more than two children lose only some leaves, or if the leaves that such a
+    /// child loses cannot stand at one end of it.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -218,9 +220,10 @@ impl PqTree<'_> {
         true
     }
 
-    /// Replaces leaves below node `root`, a node whose children stand in one order or its reverse, by the leaves `new`.
-    /// The children that lose leaves must be next to each other. Only the first and the last of these may keep some
-    /// leaves, which then stand before and after the new ones. False if the leaves to be replaced do not lie like that.
+    /// Writes the subtree of node `root`, a node whose children stand in one order or its reverse, to `next`, the tree
+    /// in the making. The leaves `new` are written in place of those that are to be replaced. The children that lose
+    /// leaves must be next to each other. Only the first and the last of these may keep some leaves, which then stand
+    /// before and after the new ones. False if the leaves to be replaced do not lie like that.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -283,8 +286,8 @@ impl PqTree<'_> {
         })
     }
 
-    /// Copies subtrees to `next`, the tree in the making: of the first `n` nodes and leaves in `child`, those with no
-    /// leaf that is to be replaced.
+    /// Looks at the first `n` entries of `child`, each the root of a subtree. Copies the subtrees in which no leaf is
+    /// to be replaced to `next`, the tree in the making.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];

@@ -47,11 +47,11 @@ pub(super) struct Orders<'s> {
     /// The rows of the recorded trace, with the operators in the present order, and with the sizes of blocks rounded up
     /// to the alignment.
     pub(super) rows: &'s mut [Row],
-    /// Room for the trace in `rows` with bit masks: of a block that a ReLU reads or writes, only one bit for each
-    /// element is kept for the gradient.
+    /// Room for the trace with bit masks, which is made from `rows`: of a block that a ReLU reads or writes, only one
+    /// bit for each element is kept for the gradient.
     pub(super) masked: &'s mut [Row],
-    /// Room for the trace in `masked`, changed further by in-place reuse: operators write their output over an input
-    /// that nobody reads later.
+    /// Room for the trace with bit masks and in-place reuse, which is made from the trace with bit masks: operators
+    /// write their output over an input that nobody reads later.
     pub(super) shared: &'s mut [Row],
 }
 
@@ -230,8 +230,9 @@ impl Bases<'_> {
     /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
     /// The search bisects an interval. The upper end is `least`, a limit that is known to work. The lower end is half
     /// of `least`, or the highest limit that a lower bound proves too low, if there is one. The limit in the options
-    /// does not change which limits are tried; it only ends the search, once a schedule fits it. So a fit to the
-    /// returned limit finds a schedule too: if it finds none otherwise, this search comes to the same schedule again.
+    /// does not change which limits are tried; it only ends the search, once a schedule fits it. So a later fit to the
+    /// returned limit finds a schedule too: if its other tries fail, it makes this same search, and finds the same
+    /// schedule.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

@@ -95,8 +95,8 @@ struct Estimates<'e, 'a, 'w, 's> {
 
 impl Estimates<'_, '_, '_, '_> {
     /// Estimates the time that a [`Level`] of recomputation, with swaps after it, adds to the original, and appends the
-    /// estimate to `found`. Does nothing if the level is there already. `Err` if a row of the trace is invalid or the
-    /// workspace is too short.
+    /// estimate to `found`. Does nothing if `found` has the level already. `Err` if a row of the trace is invalid or
+    /// the workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
@@ -220,7 +220,8 @@ fn estimates(
 }
 
 /// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and its
-/// [`Level`] of recomputation. The time in `found` becomes infinity, so that the next call takes another entry.
+/// [`Level`] of recomputation. The time in `found` becomes infinity, so that the next call takes another entry. If the
+/// returned time is infinite, no usable entry was left.
 fn take_best(found: &mut [Estimate]) -> Estimate {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {

@@ -216,7 +216,7 @@ impl Network<'_> {
 record! {
     /// What is known of a block as a *source*: a block that an operator reads to make the value of another block.
     struct Source {
-        /// The last operator that writes the block; none if none does.
+        /// The last operator that writes the block; `None` if no operator writes it.
         writer: Option<u32>,
         /// Whether several operators write the block, so that it holds more than one value.
         changes: bool,
@@ -295,8 +295,8 @@ workspace! {
             written: u64[rows + 1],
         }
         records {
-            /// For each block, the operator to whose sum of bytes the block was added last; none if it has not been
-            /// added to any. So a block that an operator accesses several times is added only once.
+            /// For each block, the last operator for which the block's bytes were counted; `None` if there is none. So
+            /// a block that an operator accesses several times counts only once in the operator's sum of bytes.
             counted[BlockId]: Option<u32>[blocks],
         }
     }

@@ -154,7 +154,8 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Lengths that are enough for every schedule of this trace.
+    /// Lengths of an [`Output`] that are enough for every schedule of this trace: its rows use block numbers below
+    /// `block_count`.
     #[must_use]
     pub fn of(rows: &[Row], block_count: usize) -> Self {
         let accesses = rows.iter().filter(|r| r.event.is_access()).count();
@@ -300,8 +301,8 @@ pub fn fit_watched<'a>(
 
 /// Fits a trace into less memory as [`fit_watched`] does, but with a budget of work. If no schedule fits before the
 /// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again.
-/// The error names this limit. The unit of work is the work to place one block. Some schedules are tried once even if
-/// the budget is used up.
+/// The error names this limit. The unit of work is the work to place one block. After the budget is used up, swaps and
+/// recomputation are still tried alone, but not together.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,

@@ -1,4 +1,5 @@
-//! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept.
+//! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept. An
+//! *arrangement* is such a combination, with the work that the searches for it may do.
 //!
 //! Recomputation is planned in three ways: by *walks* over the operators, which free values where memory runs out and
 //! recompute them before their next use; by an exact search, where there are few values; and by the *segments* of Chen
@@ -34,8 +35,8 @@ const LATER: u64 = 12;
 /// While no schedule fits, the budget of work is [`VAIN`] times the sum of this and the work of one search for swaps,
 /// all counted in blocks placed ([`patience`]).
 const BLOCKS: u64 = 2_000_000;
-/// While no schedule fits, the budget of work is this many times the sum of [`BLOCKS`] and the work of one search for
-/// swaps ([`patience`]). All traces that are tried share it: up to two for each order of the operators.
+/// While no schedule fits, the budget of work is this many times a sum: [`BLOCKS`] blocks placed, plus the work of one
+/// search for swaps ([`patience`]). All traces that are tried share it: up to two for each order of the operators.
 const VAIN: u64 = 20;
 
 /// The work that may be done until a first schedule within the memory limit is found, counted in blocks placed. All
@@ -300,7 +301,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Makes schedules from the plans of Chen et al. 2016, in which the values of some operators in a row are freed
     /// together and recomputed together. Takes the plans that are within the limit and whose added time is below the
-    /// cutoff. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// cutoff. Each schedule also has the swaps that `arrangement` asks for, if any. `Err` if a row of the trace is
+    /// invalid or the workspace is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -354,10 +356,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement`, a combination that either swaps or recomputes, but not both. Schedules are made even if they are planned to take a
-    /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff on the
-    /// added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). In the end it is lowered to what it was
-    /// before, unless it is lower already. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Tries `arrangement`, a combination that either swaps or recomputes, but not both. Schedules are made even if
+    /// they are planned to take a little longer than the best one, as the search may go on from them to better ones.
+    /// For this, the cutoff on the added time is set anew ([`Kept::loosen`](super::stage::Kept::loosen)). In the end it
+    /// is lowered to what it was before, unless it is lower already. `Err` if a row of the trace is invalid or the
+    /// workspace is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;

@@ -40,9 +40,9 @@ pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
 /// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
-/// The most work that is counted for one placement: this many times the work that its heuristics may do. A placement
-/// reports its progress again and again, and each report is counted as if all blocks had been placed since the one
-/// before. For methods that report more often the sum is too high, so that it is limited.
+/// The most work that is counted for one placement: this many times the work that its heuristics may do. Each time that
+/// a placement reports its progress, all blocks are counted as placed once more. The heuristics report after each plan.
+/// Other methods report more often than that, so that their sum would be too high without a limit.
 const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
 /// what the best schedule adds: a search that goes on from it is not likely to gain so much.
@@ -402,11 +402,11 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of the schedule that `swapper` has planned; `flat` gives blocks and operators in them their
-    /// recorded numbers again. Places the live ranges of its blocks on the device. `seed` is for random choices, and
-    /// `watched` is told that work goes on. `within` says when the placement is given up; none means never. Returns the
-    /// peak in bytes, which may be above the limit; none if there is no room for the rows or the live ranges. `Err` if
-    /// a row of the trace is invalid or the workspace is too short.
+    /// Writes the rows of the schedule that `swapper` has planned, and places the live ranges of its blocks on the
+    /// device. `flat` gives the blocks and operators in the rows their recorded numbers again. `seed` is for random
+    /// choices, and `watched` is told that work goes on. `within` says when the placement is given up; `None` means
+    /// never. Returns the peak in bytes, which may be above the limit; `None` if there is no room for the rows or the
+    /// live ranges. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

@@ -25,10 +25,10 @@ const ATTEMPTS: u32 = 14;
 /// If the first plan of a swap policy does not fit once placed, the policy plans again. Each later plan may do the work
 /// of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// Where its placement is above the limit, a swap policy plans again with more headroom below it. If the time that the
-/// new plan adds is more than this many times that of the plan before, the search for swaps starts over. In a network
-/// of about a thousand operators or more, the swaps that are added for headroom are far from the best, and a later plan
-/// may do too little work to find better ones.
+/// If the schedule of [`Policy::Auto`] is above the limit once placed, the policy plans again with more headroom below
+/// the limit. The search for swaps then starts over if the new plan misses the limit, or if it adds more than this many
+/// times the time that the plan before it added. Reason: in a network of about a thousand operators or more, the swaps
+/// that a later plan adds for headroom are far from the best, and the plan may do too little work to find better ones.
 const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
 /// recording's time. So a small difference does not make the search start over.
@@ -39,9 +39,9 @@ const OVER: u64 = 4;
 /// Placing a block takes as long as looking at this many operators and idle times of blocks in a search. With this
 /// factor the work of searches is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// Before swaps are planned, a lower bound on the time of their schedules is computed. It looks at this many operators,
-/// those that need most memory: a proof that all schedules are too slow mostly comes from one of the first. To look at
-/// all operators would take longer than the search that a proof saves.
+/// Before swaps are planned, a lower bound on the time of their schedules is computed: it may prove that all are too
+/// slow. Only this many operators are looked at for it, those that need most memory, since mostly one of these gives
+/// the proof if there is one. To look at all operators would take longer than the search that a proof saves.
 const FEW_OPERATORS: u32 = 16;
 /// A placement far above the limit is given up only after this many blocks have been placed. This holds for the
 /// schedules of all policies but [`Policy::Auto`].
@@ -58,7 +58,7 @@ struct Climb {
     budget: u64,
     /// This much work may be spent, in blocks placed, where `budget` allows less: in recordings of few rows.
     least: u64,
-    /// The work that may be spent on each plan is that of a whole search divided by this.
+    /// Each plan may do as much work as a search for swaps from the start, divided by this.
     part: NonZeroU64,
     /// Each time that this many plans in a row have failed to give a better schedule, the search goes back to the best
     /// one. With `u32::MAX` it never does.
@@ -74,9 +74,10 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// How the search for swaps goes on where values are recomputed, in two parts. First each plan starts from the plan
-/// before it, as in [`WANDER`]; then the search goes back to the best schedule after a few plans that are not better,
-/// as in [`NEAR`]. Both parts end sooner than those two, since they are done for many levels of recomputation.
+/// How the search for swaps goes on where values are recomputed: first as entry 0 says, then as entry 1 says. With
+/// entry 0, each plan starts from the plan before it, as with [`WANDER`]. With entry 1, the search goes back to the
+/// best schedule after a few plans in a row that are not better, as with [`NEAR`]. Both entries end the search sooner
+/// than those two constants, since there is a search for each of many levels of recomputation.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -199,10 +200,11 @@ impl Trial<'_, '_, '_, '_> {
         Ok(outcome)
     }
 
-    /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
-    /// goes on from that schedule to better ones. `work` is how many operators and idle times of blocks a search may
-    /// look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
-    /// fits. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Searches for swaps in the trial's trace, in which values are recomputed, until a schedule fits. If `climbs`, the
+    /// search then goes on from that schedule to better ones. `work` is how many operators and idle times of blocks a
+    /// search may look at. Returns how much longer the best of these schedules takes than the recording, in ns. None if
+    /// no schedule fits, if the recomputations alone already add too much time, or if the caller has ended the work
+    /// before. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -237,10 +239,11 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it by plans that take less time
-    /// ([`climb`](Self::climb)). `best` is the time, in ns, that this schedule adds to the trace without swaps; returns
-    /// the time that the best schedule found adds. `work` is how many operators and idle times of blocks a whole search
-    /// may look at. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it by plans that take less time.
+    /// `climb` says how much work this may take, and when to stop. `best` is the time, in ns, that the saved schedule
+    /// adds to the trace without swaps. `work` is how many operators and idle times of blocks a search from the start
+    /// may look at. Returns the time, in ns, that the best schedule adds to the trace without swaps: `best` if no
+    /// better one was found. `Err` if a row of the trace is invalid or the workspace is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
@@ -271,11 +274,12 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves the schedule that is planned, by plans that take less time. The headroom below the limit is lowered
-    /// after a schedule that fits and after a plan that is no better, and raised after a placement above the limit.
-    /// `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the time that the best
-    /// schedule found adds. `work` is how many operators and idle times of blocks a whole search may look at. `Err` if
-    /// a row of the trace is invalid or the workspace is too short.
+    /// Improves the schedule that is planned, by plans that take less time. `climb` says how much work this may take,
+    /// and when to stop. The headroom below the limit is lowered at the start, after a schedule that fits, and after a
+    /// plan that is no better. It is raised after a placement above the limit. `best` is the time, in ns, that the
+    /// planned schedule adds to the trace without swaps. `work` is how many operators and idle times of blocks a search
+    /// from the start may look at. Returns the time, in ns, that the best schedule adds to the trace without swaps:
+    /// `best` if no better one was found. `Err` if a row of the trace is invalid or the workspace is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -330,7 +334,8 @@ impl Trial<'_, '_, '_, '_> {
     /// Searches for swaps from the start, with the present headroom below the limit. `work` is how many operators and
     /// idle times of blocks the search may look at. `planned` is the time, in ns, that the present schedule adds to the
     /// trace without swaps; none if it misses the limit. The new schedule replaces the present one only if it takes
-    /// less time. Returns the added time of the one that is kept; none also if the caller has ended the work.
+    /// less time, or if the present one misses the limit. Returns the time, in ns, that the schedule which is kept adds
+    /// to the trace without swaps. None if both schedules miss the limit, or if the caller has ended the work.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
@@ -363,9 +368,10 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Shortens the times for which blocks are on the device, as far as this makes the schedule no slower. Then places
-    /// the schedule, and keeps it if it fits and is the best. `overhead` is the time, in ns, that the schedule adds to
-    /// the trace without swaps. A placement far above the limit is given up after `few` blocks placed. `Err` if a row
-    /// of the trace is invalid or the workspace is too short.
+    /// the schedule, and keeps it if it fits and is the best. Returns whether it fits. `policy` is the policy that
+    /// planned the schedule; `overhead` is the time, in ns, that the schedule adds to the trace without swaps. A
+    /// placement far above the limit is given up after `few` blocks placed. `Err` if a row of the trace is invalid or
+    /// the workspace is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -404,9 +410,10 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load, and keeps it if it fits and is the best. For [`Policy::Layer`],
-    /// makes the only schedule that its rule gives. Returns the bytes that the schedule takes on the device; `u64::MAX`
-    /// if there is no room for its rows. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Makes the schedule in which the fewest bytes are alive, or, for [`Policy::Layer`], the only schedule that its
+    /// rule gives. Places this schedule, and keeps it if it fits and is the best. Returns its footprint in bytes;
+    /// `u64::MAX` if there is no room for its rows. `Err` if a row of the trace is invalid or the workspace is too
+    /// short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
@@ -428,8 +435,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(least)
     }
 
-    /// Adds headroom below the limit in the operators where the last placement is above it. It is `part` thirds of the
-    /// bytes above the limit, and at least 1/512 of the limit.
+    /// Adds headroom below the limit for the operators that run where the last placement is above the limit. The
+    /// headroom added is `part` thirds of the bytes above the limit, and at least 1/512 of the limit.
     fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));

@@ -20,7 +20,7 @@ pub enum Strategy {
     Swap,
     /// Recomputation alone.
     Recompute,
-    /// Recomputation until the bytes alive are down to some level, then swaps until they are within the limit.
+    /// Recomputation lowers the bytes alive to a level that the fit chooses; then swaps bring them within the limit.
     RecomputeThenSwap,
 }
 
@@ -57,8 +57,8 @@ pub struct Tried {
     /// The memory that the schedule takes on the device: the highest end of a block, in bytes from the start of the
     /// arena. If it is above the limit, the schedule is not kept.
     pub footprint: u64,
-    /// The limit that the schedule was made for, in bytes: the one that was asked for, or another while the least limit
-    /// that works is searched for.
+    /// The limit, in bytes, that the schedule was made for. In a search for the least limit that can be kept, it is the
+    /// limit that the search tried; otherwise it is the limit that the caller gave.
     pub limit: u64,
 }
 
@@ -83,13 +83,15 @@ impl<'w> Watched<'w> {
         Self { watch, stopped: false }
     }
 
-    /// Tells the caller's [`Watch`] function of progress, unless it has ended the work; returns whether work goes on.
+    /// Tells the caller's [`Watch`] function of progress, unless that function has ended the work before. Returns
+    /// `Break` if it has ended the work, now or before, and otherwise `Continue`.
     pub(super) fn tell(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.stopped = self.stopped || (self.watch)(progress).is_break();
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Tells the caller's [`Watch`] function that work goes on; returns whether it has ended the work.
+    /// Tells the caller's [`Watch`] function that work goes on, unless that function has ended the work before. Returns
+    /// true if it has ended the work, now or before.
     pub(super) fn stops(&mut self) -> bool {
         self.tell(&Progress::Working).is_break()
     }

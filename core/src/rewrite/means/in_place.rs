@@ -144,7 +144,8 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the number of the live range of its block to which the row belongs.
+            /// For each row: the number of the live range to which the row belongs, which is a live range of the row's
+            /// block.
             of: Records<'a, ResidencyId> = of,
         }
     }
@@ -202,8 +203,8 @@ impl Pass<'_> {
     /// - nothing needs `x` after the operator's reads;
     /// - `y` is allocated before the operator's first access, and not accessed before the operator's last read.
     ///
-    /// Changes nothing if it is not allowed. The result does not tell whether it is allowed, and is not used: it is
-    /// none if the operator does not read `x` or does not write `y`, or if the trace has no malloc of one of them.
+    /// Changes nothing if it is not allowed. The result means nothing to the caller. It is none where the function ends
+    /// early: the operator does not read `x` or does not write `y`, or the trace has no malloc of one of them.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

@@ -142,7 +142,8 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the number of the live range of its block to which the row belongs.
+            /// For each row: the number of the live range to which the row belongs, which is a live range of the row's
+            /// block.
             of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,

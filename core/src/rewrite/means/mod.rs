@@ -61,7 +61,7 @@ means! {
     Swap = 1 "swap": "blocks are copied to the host and freed while nothing uses them, and copied back",
     /// Values are freed, and recomputed before they are read again ([`recompute`]).
     Recompute = 2 "recompute": "values are freed, and recomputed before their next use",
-    /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
+    /// Outputs are written over inputs that nobody needs any more, by operators that can do so ([`in_place`]).
     InPlace = 4 "in-place": "outputs are written over inputs that nothing reads later",
     /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
     /// read or wrote ([`mask`]).
@@ -197,7 +197,7 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// these rows are written to `shared`. `masked` should have room for [`most_rows`] of the recording's rows; if its room
 /// is too small for the masks, none is made. `shared` must have room for twice that number: in-place reuse adds a free
 /// for each reused block that the recording never frees. `original` is the recording before its operators were
-/// reordered and its sizes were rounded up.
+/// reordered and its sizes were rounded up; in-place reuse compares the sizes in it.
 ///
 /// # Errors
 /// [`Error::Row`] for rows that are no valid trace or no valid recording; [`Error::TooManyBlocks`];

@@ -1,11 +1,12 @@
 //! Weights for the four scores by which idle times of blocks are chosen for swaps, by Bayesian optimisation (Zhang et
 //! al. 2019, section 4.3).
 //!
-//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. For each
-//! trial, sets of four weights are drawn at random, and the one with the largest expected improvement over the least
-//! overhead so far is tried. The four single scores are the first weights, so that the result is never worse than the
-//! best of them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the
-//! worst seen.
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. The
+//! overhead is in ns here: how much longer the schedule made with the weights takes than the original. For each trial,
+//! sets of four weights are drawn at random, and the one with the largest expected improvement over the least overhead
+//! so far is tried. The four single scores are the first weights, so that the result is never worse than the best of
+//! them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst seen.
+//! The sets of weights are numbered from 0 in the order in which they were tried.
 //!
 //! Cost: 30 schedules, and for each a row of a Cholesky factor of at most 30 × 30; 12 KiB of stack.
 
@@ -64,11 +65,12 @@ struct Process {
     overheads: [f64; TRIALS],
     /// How many sets of weights of the scores were tried: so many entries of `weights` and `overheads` are in use.
     len: usize,
-    /// The lower Cholesky factor of the kernel matrix of the weights that were tried.
+    /// The lower Cholesky factor of the kernel matrix of the weights that were tried. The kernel matrix has the
+    /// covariance of set i and set k of the weights in row i, column k.
     factor: [[f64; TRIALS]; TRIALS],
-    /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix, and y are the overheads of the schedules
-    /// tried, less their mean and divided by their standard deviation. The overhead of other weights is predicted from
-    /// it.
+    /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix. The vector y has the overhead of each
+    /// set of weights that was tried, less their mean and divided by their standard deviation. From the result follows
+    /// the overhead that is predicted for other weights.
     inverse: [f64; TRIALS],
 }
 
@@ -101,7 +103,8 @@ impl Process {
 
     /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix. The vector k has the covariance
     /// ([`kernel`]) of `weights` with each set of weights that was tried. From the result follow the predicted overhead
-    /// of `weights` and its variance.
+    /// of `weights` and its variance. Only the first `len` entries are in use, one for each set that was tried; the
+    /// others are 0.
     fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
         let mut near = [0.0; TRIALS];
         for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
@@ -110,7 +113,8 @@ impl Process {
         self.solve(near)
     }
 
-    /// L⁻¹ · `vector`, where L is `factor`, the lower Cholesky factor of the kernel matrix.
+    /// L⁻¹ · `vector`, where L is `factor`, the lower Cholesky factor of the kernel matrix. Only the first `len`
+    /// entries are in use, one for each set of weights that was tried; the others stay as they are.
     fn solve(&self, mut vector: [f64; TRIALS]) -> [f64; TRIALS] {
         for (i, row) in self.factor.iter().enumerate().take(self.len) {
             let dot: f64 = row.iter().zip(&vector).take(i).map(|(a, b)| a * b).sum();

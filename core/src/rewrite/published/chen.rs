@@ -42,13 +42,13 @@ pub enum Plan {
     /// segment; the others are dropped. A segment ends at the first place where [`Cuts`] allows a cut and the segment's
     /// results have more than this many bytes.
     Budget(u64, Cuts),
-    /// The results of cheap operators are dropped: those that take less time for each byte of their results than the
-    /// average of the forward pass.
+    /// The results of cheap operators are dropped. An operator is cheap if it takes less time for each byte of its
+    /// results than the forward pass does on average.
     Cheap,
     /// The forward pass is cut into parts, each part is cut into smaller parts, and so on. The number says how many
     /// cuts are made in each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are
-    /// the results after the last cut. The other results are dropped and recomputed; results between deeper cuts are
-    /// recomputed more often.
+    /// all results after the last cut of the pass. The other results are dropped and recomputed; results between deeper
+    /// cuts are recomputed more often.
     Recursive(u32, Cuts),
 }
 
@@ -429,9 +429,9 @@ impl<'a> Planner<'a> {
 
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
     /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
-    /// recomputed 1 + l times, where l is the higher of the levels of the last cut before it and the first cut after
-    /// it. But if the forward pass reads its result beyond a cut of level m, the operator is recomputed at most m times
-    /// (with m = 0: never).
+    /// recomputed 1 + l times, but at most `depth` times; l is the higher of two levels: that of the last cut before
+    /// the operator, and that of the first cut after it. If the forward pass reads the operator's result beyond a cut
+    /// of level m, the operator is recomputed at most m times (with m = 0: never).
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);
@@ -456,8 +456,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Sets how often each operator of the forward pass is recomputed by [`Plan::Cheap`]: once if it takes less time
-    /// for each byte that it makes than the forward pass does on average, else never.
+    /// Sets how often each operator of the forward pass is recomputed by [`Plan::Cheap`]: once if the operator takes
+    /// less time for each byte that it makes for the backward pass than the forward pass does on average, else never.
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));

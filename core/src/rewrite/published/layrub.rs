@@ -262,8 +262,10 @@ impl Layers<'_> {
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
-    /// Pairs each gradient with the activation, of the same size, that it can be written over: an activation that no
-    /// later operator accesses, gradients of ReLU operators aside.
+    /// Pairs each gradient with the activation that it can be written over, if there is one. The operator that writes
+    /// the gradient reads this activation, which has the same size, and no later operator needs it. The backward
+    /// operator of a ReLU does not count as needing it, since it reads a mask. Only two kinds of operators write over
+    /// an activation: the backward operator of a ReLU, and those that also make the gradient of a parameter.
     fn pair(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;

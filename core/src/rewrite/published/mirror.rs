@@ -156,7 +156,7 @@ impl<'a> Mirror<'a> {
     }
 
     /// Lets the first operator that writes `block`, a result of the forward pass, be recomputed at most `most` times.
-    /// [`settle`](Self::settle) afterwards lowers this number for the later operators that write to the block.
+    /// [`settle`](Self::settle) afterwards lets the other operators that write `block` be recomputed no more often.
     pub(in crate::rewrite) fn lower_count(&mut self, block: BlockId, most: u32) {
         if let Some(maker) = self.value(block).maker {
             self.count[maker] = self.count[maker].min(most);
@@ -260,11 +260,12 @@ impl<'a> Mirror<'a> {
     }
 
     /// Adds to `self.batch` the recomputations that have to come before one run of `operator`: before its recomputation
-    /// number `run` or, if `run` is `u32::MAX`, before its run in the backward pass. Each operator of the forward pass
-    /// that writes a block which `operator` accesses has to have made its recomputation number `run` by then, or its
-    /// last one if it has fewer. So all writers of one result of the forward pass are recomputed together. A
-    /// recomputation is left out if it, or a later one of the same operator, was added before. `batch` is the number of
-    /// entries in `self.batch` before the call; returns the number after the call.
+    /// number `run` or, if `run` is `u32::MAX`, before its run in the backward pass. For each block that `operator`
+    /// accesses, two values count: the one that it reads or writes, and the last one that the forward pass writes to
+    /// the block. The operators of the forward pass that write these values have to have made their recomputation
+    /// number `run` by then, or their last one if they have fewer. A recomputation is left out if it, or a later one of
+    /// the same operator, was added before. `batch` is the number of entries in `self.batch` before the call; returns
+    /// the number after the call.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -42,8 +42,8 @@ workspace! {
             steps: usize = steps,
             /// An upper bound on the rows of the trace that is written from the steps so far.
             rows: u32 = 0,
-            /// The bytes on the device, at the present step. It may fall below 0 (in two's complement), as an operator
-            /// may free more bytes than it allocates.
+            /// The bytes on the device at the present step, as a number in two's complement: an operator may free more
+            /// bytes than it allocates, and then adds a negative number.
             load: u64 = 0,
         }
     }
@@ -165,7 +165,7 @@ impl<'a> Follower<'a> {
         self.holds.set(block, Some(version));
     }
 
-    /// Frees a block, and adds the free as a step to the script; none if the script is full.
+    /// Frees a block, and adds the free as a step to the script; none if there is no room for the step or for its row.
     fn drop_block(&mut self, values: &Values<'_>, block: BlockId) -> Option<()> {
         self.holds.set(block, None);
         self.load = self.load.wrapping_sub(values.program.size[block]);

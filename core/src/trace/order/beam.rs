@@ -2,10 +2,10 @@
 //! each number of operators it keeps the best few: those with the least max load on the way to them, and of equal ones
 //! those with the fewest bytes alive after their operators.
 //!
-//! A set is extended by each operator that is ready; but if one of them is safe to run next, because no other leads to
-//! a lower max load, by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
-//! compared by a hash of 64 bits: if two different sets have the same hash, one of them is lost, and the order that is
-//! found is still valid.
+//! A set is extended by each operator that is ready. But if one of these is safe to run next, the set is extended by
+//! this one alone. An operator is safe if no other choice leads to a lower max load. A set that is reached twice is
+//! kept once, with the lower max load. Sets are compared by a hash of 64 bits: if two different sets have the same
+//! hash, one of them is lost, and the order that is found is still valid.
 //!
 //! Cost: O(operators · width · (operators that are ready + edges)).
 

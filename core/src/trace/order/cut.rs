@@ -81,7 +81,7 @@ struct Network<'m, 's> {
     /// for.
     cursor: Table<'s, u32>,
     /// For each node of the flow network: 1 + its distance from the nearest source of flow, in arcs that can take more
-    /// flow. 0 if no such arcs lead from a source to the node, or none lead on to a sink.
+    /// flow. 0 if the search for the nearest sink has not reached the node, or if no path on from it leads to a sink.
     level: Table<'s, u32>,
     /// For each node of the flow network, the side of the cut on which it has to be: [`SOURCE`] (operators that have
     /// run), [`SINK`] (operators still to run), or [`FREE`] (either side).

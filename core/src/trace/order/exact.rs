@@ -1,11 +1,11 @@
 //! Best-first search for an order of operators with the least max load, over the sets of operators that have run.
 //!
 //! A set can be reached by many orders. The key of a set is the least max load on the way to it, in bytes, over the
-//! orders that were found. The set with the least key is taken next, and of equal keys the set that was found last, so
-//! that the search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is taken, and the key
-//! of the set of all operators is the least max load. Sets whose key is not below the max load of the incumbent, the
-//! best order known before, are not kept. If there is no room for another set, the search ends, and the key of the set
-//! that was taken last is a lower bound.
+//! orders that were found. The set with the least key is taken next, to be extended, and of equal keys the set that was
+//! found last, so that the search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is
+//! taken, and the key of the set of all operators is the least max load. Sets whose key is not below the max load of
+//! the incumbent, the best order known before, are not kept. If there is no room for another set, the search ends, and
+//! the key of the set that was taken last is a lower bound.
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};

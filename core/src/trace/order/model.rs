@@ -42,16 +42,18 @@ pub(crate) struct Model<'a> {
     first_touched: Table<'a, u32>,
     /// The tensors that each operator reads or writes, operator by operator; each tensor once for an operator.
     touched: Table<'a, u32>,
-    /// For each tensor: how many operators read or write it, not counting those that the search leaves out.
+    /// For each tensor: how many operators read or write it. The sources that the search leaves out are not counted
+    /// ([`Self::put_off_sources`]).
     users: Table<'a, u32>,
     /// For each operator: the index in `next` of the first operator that waits for it. One more entry, after the last
     /// operator, is the length of `next`.
     first_next: Table<'a, u32>,
-    /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
+    /// The operators that wait for operator 0, then those that wait for operator 1, and so on. An operator may be
+    /// listed twice among those that wait for the same operator.
     next: Table<'a, u32>,
-    /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. The
-    /// entries of operators that the search leaves out are not counted. The operator can run when the operators of all
-    /// entries that are counted have run.
+    /// For each operator: how many operators it waits for. If `next` lists it twice among those that wait for the same
+    /// operator, that operator counts twice. Operators that the search leaves out are not counted
+    /// ([`Self::put_off_sources`]).
     waits: Table<'a, u32>,
     /// A bit for each operator: 1 if the search leaves it out ([`Self::put_off_sources`]).
     late: Table<'a, u64>,
@@ -62,8 +64,9 @@ pub(crate) struct Model<'a> {
     edges: u32,
 }
 
-/// Length of the workspace of a [`Model`], on which the search for an order works. `operands` is how many inputs and
-/// outputs all operators have together, `edges` how many pairs of operators have to run one before the other.
+/// Length of the workspace of a [`Model`]: the operators and tensors that the search for an order works on. `operands`
+/// is how many inputs and outputs all operators have together. `edges` is how many pairs of operators are added of
+/// which the first has to run before the second.
 pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     WorkspaceLen {
         words: tensors + 3 * operators + Model::set_words(operators),
@@ -171,9 +174,9 @@ impl<'a> Model<'a> {
     }
 
     /// Puts off the sources. A source is an operator that reads nothing, needs no workspace, and makes one tensor; at
-    /// least one operator waits for it, and all that do touch this tensor. A [`Walk`] takes the sources to have run
-    /// from the start, and their tensors to come alive with their first readers. No order has a lower max load than the
-    /// best one in which each source runs right before the first reader of its tensor.
+    /// least one operator waits for it, and all that do touch this tensor. In a [`Walk`] the sources count as run from
+    /// the start, and their tensors come alive with their first readers. The least max load stays the same: some order
+    /// that has it runs each source right before the first reader of its tensor.
     pub(super) fn put_off_sources(&mut self) {
         for operator in 0..self.operators {
             if self.is_source(operator) {
@@ -272,11 +275,11 @@ pub(super) struct Walk<'m, 's> {
     pub(super) done: Table<'s, u64>,
     /// The bytes that are alive after the operators in `done` have run.
     pub(super) load: u64,
-    /// The most bytes alive at once so far. At the start the searches set it to the lower bound of all orders.
+    /// The most bytes alive at once so far. A search may set it to the lower bound of all orders at the start; it is
+    /// never below that bound then.
     pub(super) key: u64,
-    /// For each operator: how many of the operators that have to run before it have not run yet. The operator can run
-    /// when this number is 0. A predecessor counts twice if the model's `next` lists the operator twice among those
-    /// that wait for the predecessor.
+    /// For each operator: how many of the operators that it waits for have not run yet. The operator can run when this
+    /// number is 0. An operator of which the model was told twice that it has to run before this one counts twice.
     waits: Table<'s, u32>,
     /// For each tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
@@ -457,8 +460,9 @@ impl<'m, 's> Walk<'m, 's> {
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// Runs all operators in the order `order`, except the operators that are put off ([`Model::put_off_sources`]).
-    /// Returns the max load, the most bytes that are alive at once.
+    /// Goes back to the start, and runs all operators in the order `order`. The operators that are put off
+    /// ([`Model::put_off_sources`]) are passed over, since they count as run. Returns the max load, the most bytes that
+    /// are alive at once.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
         for &operator in order.iter().filter(|&&operator| !self.model.is_late(operator)) {

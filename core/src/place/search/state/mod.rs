@@ -36,9 +36,9 @@ const ENDER: usize = 4;
 /// In the record of a section of time, at this index: how many unplaced blocks there can still lie at the lowest offset
 /// of all, the one at index [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// In the record of a section of time, at this index: the lowest end that the lowest of the unplaced blocks there can
-/// have. A block can be the lowest if all unplaced blocks there have room between its least offset and the capacity. It
-/// is `u64::MAX` if no block can be the lowest.
+/// In the record of a section of time, at this index: the lowest end in memory, least offset plus size, of those blocks
+/// there that can be the lowest unplaced one. A block can be the lowest if, between its least offset and the capacity,
+/// there is room for all unplaced blocks there. It is `u64::MAX` if no block can be the lowest.
 const NEXT: usize = 6;
 /// In the record of a section of time, at this index: the lowest offset that a *blocked* block there can have. An
 /// unplaced block is blocked if it cannot be the lowest: between its least offset and the capacity, not all unplaced
@@ -94,8 +94,8 @@ pub(super) struct State<'a> {
     pub high: Table<'a, u32>,
     /// By block: its size, in units of `Search::unit` bytes.
     pub size: Table<'a, u64>,
-    /// By block: its alignment less 1, in units of `Search::unit` bytes. The alignment is a power of two, so these bits
-    /// are 0 in the block's offset.
+    /// By block: its alignment in units of `Search::unit` bytes, minus 1. The alignment is a power of two, so the bits
+    /// that are set here are 0 in the block's offset.
     mask: Table<'a, u64>,
     /// By block: the offset that it must have, in units of `Search::unit` bytes; `u64::MAX` if it is not pinned.
     pin: Table<'a, u64>,

@@ -8,8 +8,8 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an *open* block,
-    /// one that is not placed yet. `lifted` says whether that is so at `v`. An offset above the capacity means that `b`
-    /// has no place. Two rules raise `b`:
+    /// one that is not placed yet. `lifted` says whether `b` can lie at `v` only on an open block. An offset above the
+    /// capacity means that `b` has no place. Two rules raise `b`:
     /// - If `b` leaves the other open blocks of a section of time too little room up to the capacity, it cannot be the
     ///   lowest of them. So it goes up to the lowest end of a block that leaves enough.
     /// - If `b` can lie only on an open block, it goes up to the lowest end that an open block alive with it can have.

@@ -89,8 +89,8 @@ const STEP: f64 = 3.0;
 /// The most planning walks in a row with the same parameters and limit. Each learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// How precisely the least limit that recomputation can keep is found. The limit is bisected until the interval in
-/// which it lies is no wider than 1/2^`NEAR` of the highest limit.
+/// How precisely the least limit that recomputation can keep is found. The search bisects the limits from 0 to a
+/// highest one. It ends when the interval left is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
 /// A block and its weight, a factor of the block's eviction score. The block with the lowest score is evicted first.
@@ -252,10 +252,10 @@ impl<'a> Recomputer<'a> {
         self.walk.forget();
     }
 
-    /// Prepares the next planning walk with what the walk just done showed. `found` is the cost of that walk, none if
-    /// it did not come to its end. If its load was above the limit, the blocks that it should not have evicted get
-    /// higher weights, so that they are evicted later. Otherwise its reads that served to recompute other values become
-    /// the virtual uses of the next walk.
+    /// Prepares the next planning walk by what the walk just done has shown. `found` is the cost of the walk just done;
+    /// none if that walk was given up before its end. If the load of that walk was above the limit, the blocks that it
+    /// should not have evicted get higher weights, so that the next walk evicts them later. Otherwise the reads of that
+    /// walk that served to recompute other values become the virtual uses of the next walk.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -267,7 +267,8 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within `limit` bytes again, after the limit or the headroom below it has changed. Makes
     /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
     /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
-    /// best plan, whose load may exceed the limit; none if a walk before the annealing does not come to its end.
+    /// best plan, whose load may exceed the limit. None if a walk before the annealing is given up, because a value
+    /// cannot be recomputed or the plan needs more rows than [`most_rows`].
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;

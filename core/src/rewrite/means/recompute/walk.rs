@@ -88,18 +88,19 @@ workspace! {
             headroom: u64[rows + 2],
             /// For each value that a block holds: the index at which its entries in `virtual_use` begin.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The virtual uses: the reads in `remembered`, sorted by the value read, and for one value by the
-            /// operator. Each entry is the number of an operator: the value was read to recompute another one for this
-            /// operator.
+            /// The virtual uses: the reads in an earlier planning walk that served to recompute other values. They are
+            /// sorted by the value that was read, and for one value by the operator. Each entry is the number of an
+            /// operator: the value was read to recompute another one for this operator.
             virtual_use: u32[rows],
             /// For each block: how many accesses need it now. These are accesses of the operator that runs, and of the
             /// operators that are recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// For each value that a block holds, two indices: that of its next reader in the list of readers that
-            /// `values` has, and that of its next entry in `virtual_use`.
+            /// For each value that a block holds, two indices. The first is the index of the value's next reader in the
+            /// list of readers that `values` has. The second is the index of the value's next virtual use in
+            /// `virtual_use`.
             next[VersionId]: [u32; 2][rows + blocks],
-            /// For each operator: the number of the last search that visited it (see `count`), so that no search visits
-            /// an operator twice.
+            /// For each operator: the number of the last search that visited it, so that no search visits an operator
+            /// twice. A search looks for what a value is made from, or what is made from it.
             counted: u32[rows + 2],
         }
         records {
@@ -152,8 +153,8 @@ workspace! {
             source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
-            /// How many of the first entries of `remembered` are for operators before the one that runs now: these
-            /// virtual uses are over.
+            /// How many virtual uses are over, since they are for operators before the one that runs now. In
+            /// `remembered`, the list of the virtual uses, these come first.
             passed: u32 = 0,
             /// The number of the latest search for what a value is made from (to add up the cost of recomputing it), or
             /// what is made from it. The search marks the operators that it visits with this number in `counted`.
@@ -249,7 +250,9 @@ impl<'a> Walk<'a> {
         self.list_virtual();
     }
 
-    /// Fills in `virtual_use` and `first_virtual`: the reads in `remembered`, sorted by the value read.
+    /// Fills in `virtual_use`: the virtual uses, sorted by the value that was read. They are taken from `remembered`,
+    /// where they stand in the order in which they were made. Fills in `first_virtual`: the index at which the entries
+    /// of each value begin.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in VersionId::each(0..versions + 1) {
@@ -421,9 +424,9 @@ impl<'a> Walk<'a> {
 
     /// Puts the operator that writes the value `version` on the stack of the operators to recompute. Pins its managed
     /// blocks, those that the planner may free between any two operators, so that they stay until it has run. Frees
-    /// such a block if it holds a later value than the one that the operator accesses there. Returns none if no
-    /// operator may be recomputed to write the value; if a block to be freed is pinned by another operator too; if the
-    /// list of steps is full; or if the steps exceed the limit by more bytes, or add more time, than `most` allows.
+    /// such a block if it holds a later value than the one that the operator accesses there. Returns none in these
+    /// cases: no operator may be recomputed to write the value; a block to be freed is pinned by another operator too;
+    /// the list of steps is full; or the steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -471,8 +474,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Adds a run, a recomputation or a free to the list of steps. None if the list is full, or if the steps exceed the
-    /// limit by more bytes or add more time than `most` says.
+    /// Adds a run, a recomputation or a free to the list of steps. None if the list is full, if the steps take too many
+    /// rows in a trace, or if they cost more than the caller of the walk allows: in bytes above the limit or in time.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -501,8 +504,8 @@ impl<'a> Walk<'a> {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The first operator, from `now` on, for which a value is needed: it reads the value, or a virtual use of the
-    /// value is for it. [`NONE`] if there is none.
+    /// The first operator that needs a value, of the operator that runs now and those after it. An operator needs the
+    /// value if it reads it, or if a virtual use of the value is for this operator. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -540,8 +543,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Frees a block, as a step of its own. None if the list of steps is full, or if the steps exceed the limit by more
-    /// bytes or add more time than `most` says.
+    /// Frees a block, as a step of its own. None if the list of steps is full, if the steps take too many rows in a
+    /// trace, or if they cost more than the caller of the walk allows: in bytes above the limit or in time.
     fn drop_block(&mut self, block: BlockId) -> Option<()> {
         self.queue.remove(block);
         if let Some(version) = self.holds.get(block) {

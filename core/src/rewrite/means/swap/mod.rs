@@ -4,8 +4,8 @@
 //! which gaps blocks leave the device, and where they are freed and allocated again. The load of each operator, plus
 //! its *headroom* (bytes held back), has to stay within a limit. A [`Policy`] says how to make a schedule. The module
 //! `schedule` (with `load` and `agenda`) finds the time that a schedule takes. Four published scores say which gaps to
-//! use first: each gives a schedule, and is also a policy of its own. The module `search` starts from the fastest of
-//! these schedules and of those in which blocks leave in all their gaps, and makes it faster.
+//! use first: each gives a schedule, and is also a policy of its own. Other schedules have blocks leave in all their
+//! gaps. The module `search` starts from the fastest of all these schedules, and makes it faster.
 
 mod agenda;
 mod load;
@@ -109,7 +109,7 @@ enum Start {
     /// reach across the end of the iteration count.
     All(Scope),
     /// The schedule in which blocks leave the device first in the idle times with the highest weighted sum of the four
-    /// scores of Zhang et al. 2019. These are the weights.
+    /// scores of Zhang et al. 2019. The variant holds the weights.
     Score(Weights),
 }
 
@@ -265,23 +265,23 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
-    /// operators and idle times. Three schedules choose idle times by one score each, the first three of [`Weights`].
-    /// In the fourth, blocks leave the device in all idle times within the iteration; in the fifth, also in the idle
-    /// times across its end. No schedule uses the last score of [`Weights`]: in networks of a thousand layers it takes
-    /// longer than the search. Returns how much longer the improved schedule takes than the original, in ns; none if
-    /// none of the five is within the limit.
+    /// operators and idle times. Three schedules choose idle times by one score each: that of [`Policy::Doa`], of
+    /// [`Policy::Aoa`] and of [`Policy::Wdoa`]. In the fourth, blocks leave the device in all idle times within the
+    /// iteration; in the fifth, also in the idle times across its end. The score of [`Policy::Swdoa`] is not used: in
+    /// networks of a thousand layers, to choose by it takes longer than the search. Returns how much longer the
+    /// improved schedule takes than the original, in ns; none if none of the five is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
     /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
-    /// idle times, improves the fastest of seven schedules. Four choose idle times by one score each ([`Weights`]). In
-    /// the fifth, blocks leave the device in all idle times within the iteration; in the sixth, also in the idle times
-    /// across its end. The seventh chooses by a weighted sum of all four scores. To find the weights of the sum takes
-    /// about as long as the search itself, so the seventh is left out if one of the first six takes no longer than the
-    /// original. Returns how much longer the improved schedule takes than the original, in ns; none if none of the
-    /// first six is within the limit.
+    /// idle times, improves the fastest of seven schedules. Each of the first four chooses idle times by one of the
+    /// four scores that [`Weights`] has weights for. In the fifth, blocks leave the device in all idle times within the
+    /// iteration; in the sixth, also in the idle times across its end. The seventh chooses by a weighted sum of all
+    /// four scores. To find the weights of the sum takes about as long as the search itself, so the seventh is left out
+    /// if one of the first six takes no longer than the original. Returns how much longer the improved schedule takes
+    /// than the original, in ns; none if none of the first six is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.

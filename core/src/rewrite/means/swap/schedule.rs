@@ -2,9 +2,10 @@
 //! which no operator accesses a block; it is *in use* if the block is off the device in it.
 //!
 //! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
-//! again at *take*. Boundary o lies before operator o. If the two are equal, the gap is not in use. The load of each
-//! operator, the bytes alive while it runs, depends on the positions alone. So does the time, which a simulation in one
-//! pass over the operators finds:
+//! again at *take*. Boundary o lies before operator o. If give and take are equal, the gap is not in use. Each boundary
+//! has two lists of gaps in use, sorted by the numbers of the gaps: list 0 has those whose blocks are freed there, list
+//! 1 those whose blocks are allocated again there. The load of each operator, the bytes alive while it runs, depends on
+//! the positions alone. So does the time, which a simulation in one pass over the operators finds:
 //!
 //! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
 //! due when the block's memory is freed, a copy in when an operator next reads the block. A link gets its next copy
@@ -54,9 +55,9 @@ workspace! {
             /// For each gap: the boundary at which its block's memory is freed (give), and the boundary at which the
             /// memory is allocated again (take). Equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary: the first gap in each of two lists. List 0 has the gaps whose blocks are freed there,
-            /// list 1 those whose blocks are allocated again there. An entry is 1 + the number of the gap; 0 if the
-            /// list is empty.
+            /// For each boundary: the first gap in each of two lists, which are sorted by the numbers of the gaps. List
+            /// 0 has the gaps whose blocks are freed there, list 1 those whose blocks are allocated again there. An
+            /// entry is 1 + the number of the gap; 0 if the list is empty.
             first: [u32; 2][rows + 2],
             /// For each gap: the gap before it in each of two lists: of the gaps whose blocks are freed at the same
             /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). An entry
@@ -500,8 +501,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Makes `next` follow `before` in the list of idle times whose blocks are freed (list 0) or allocated again (list
-    /// 1) at a boundary. If `before` is none, `next` becomes the first of the list.
+    /// Makes `next` follow `before` in one of the lists of a boundary. List 0 has the idle times whose blocks are freed
+    /// there, list 1 those whose blocks are allocated again there. If `before` is none, `next` becomes the first of the
+    /// list. If `next` is none, the list ends after `before`.
     fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
         let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
         place[list & 1] = next.keep();

@@ -163,8 +163,8 @@ impl Search<'_> {
     }
 
     /// Makes a random move, one of three: it uses one more idle time of a block; takes an idle time out of use; or
-    /// changes where the block is freed or allocated again in an idle time in use. False if it was to use one more idle
-    /// time, and found none that may be used.
+    /// changes where the block is freed or allocated again in an idle time in use. Returns false only if it was to use
+    /// one more idle time, and drew none that may be used.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -277,9 +277,10 @@ impl Search<'_> {
     /// - a block that is swapped out in an idle time is freed earlier there, or allocated later;
     /// - a block is swapped out in one more idle time.
     ///
-    /// The block is also off the device for the operators after `operator`, up to `to`, as long as their load is above
-    /// `limit` bytes. The idle time `not`, which the caller has just changed, is left as it is. False if no idle time
-    /// is found for this, or if this move of the local search has made as many changes as it may ([`LOG`]).
+    /// The block is also off the device for the operators after `operator`, as long as their load is above `limit`
+    /// bytes: at most up to operator `to`, which is left out, and to the end of the idle time. The idle time `not`,
+    /// which the caller has just changed, is left as it is. Returns false if no idle time is found for this, or if this
+    /// move of the local search has made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,

@@ -103,11 +103,11 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a value before operator `at`, plus 1. At most [`CLOSURE`] operators are counted. The
-    /// time is exact up to `bound`; a longer time may be returned as any number between `bound` and the exact one. An
-    /// operator that has to be recomputed anyway, because another of its outputs is missing and read later, counts with
-    /// only a part of its time. None if the value cannot be recomputed, or only by losing another value that is still
-    /// read.
+    /// The time in ns to recompute a value right before operator `at` runs, plus 1 ns. At most [`CLOSURE`] operators
+    /// are counted. The time is exact up to `bound` ns; a longer time may be returned as any number between `bound` and
+    /// the exact one. An operator that has to be recomputed anyway, because another of its outputs is missing and read
+    /// later, counts with only a part of its time. None if the value cannot be recomputed, or only by losing another
+    /// value that is still read.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;

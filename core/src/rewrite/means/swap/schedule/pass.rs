@@ -1,5 +1,7 @@
-//! The simulation of a swap schedule in one pass over the operators, which finds the time that the schedule takes. Also
-//! tightens the schedule: blocks leave the device earlier and come back later where that costs no time.
+//! The simulation of a swap schedule in one pass over the operators, which finds the time that the schedule takes. Its
+//! functions pass each action to `emit`: operators run, a value is copied out, or a block is freed or allocated again
+//! for an idle time. Also tightens the schedule: blocks leave the device earlier and come back later where that costs
+//! no time.
 
 use super::{Action, Schedule};
 use crate::rewrite::gaps::{NONE, Version};
@@ -83,7 +85,7 @@ impl Schedule<'_> {
     /// The next boundary between operators, from `boundary` on, at which the simulation of the schedule has to stop.
     /// Compute reaches `boundary` at `clock` (ns). The simulation stops where a block is freed, allocated, used or
     /// ready to be copied out. There are two links for copies, one to the host and one back. If copies wait for a link,
-    /// the simulation also stops where the link becomes idle before compute reaches the next boundary.
+    /// the simulation also stops at the boundary before the operator during which that link becomes free.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
@@ -106,7 +108,7 @@ impl Schedule<'_> {
 
     /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies to
     /// the host are done, which moves `clock` (ns). While compute waits, the link to the device begins as many of the
-    /// waiting copies back as it has time for.
+    /// waiting copies back as it has time for. It gets at least the copies that the operator after this boundary needs.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -148,8 +150,9 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy, which begins at time `clock` (ns) at the earliest: of the blocks'
-    /// values that wait to be copied out, the one that is due first.
+    /// Gives the link to the host its next copy: of the values that wait to be copied out, the one that is due first. A
+    /// value is due at the boundary at which its block is first freed, or at the end of the iteration if only the host
+    /// needs it. The copy begins at time `clock` (ns) at the earliest. Does nothing if no value waits.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -191,10 +194,10 @@ impl Schedule<'_> {
         }
     }
 
-    /// Shortens the time for which blocks are on the device. Memory is freed where the copy out is done, and allocated
-    /// as late as the link allows. Then fewer blocks are alive at the same time, and the blocks are easier to place.
-    /// The schedule should take no longer than in the latest simulation; the caller has to check that. To be called
-    /// after a [`run`](Self::run) that did not end early.
+    /// Shortens the time for which blocks are on the device. Memory is freed at the first boundary between operators at
+    /// which the copy out is done, and allocated as late as the link to the device allows. Then fewer blocks are alive
+    /// at the same time, and the blocks are easier to place. The schedule should take no longer than in the latest
+    /// simulation; the caller has to check that. To be called after a [`run`](Self::run) that did not end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
