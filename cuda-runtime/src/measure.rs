@@ -120,7 +120,8 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
         let (out, back) = if copy.direction == Direction::Out { (bytes, 0.0) } else { (0.0, bytes) };
         [1.0, out, back].map(|x| x / copy.ns)
     };
-    let rows: Vec<[f64; 3]> = copies.iter().filter(|copy| copy.ns > 0.0 && copy.bytes > 0).map(row).collect();
+    let timed = || copies.iter().filter(|copy| copy.ns > 0.0 && copy.bytes > 0);
+    let rows: Vec<[f64; 3]> = timed().map(row).collect();
     let without_latency = || {
         let per_byte = |i: usize| {
             let (sum, squares) = rows.iter().fold((0.0, 0.0), |(s, q), r| (s + r[i], q + r[i] * r[i]));
@@ -130,7 +131,7 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     };
     let [_, out, back] = without_latency()?;
     // Bytes in units of the slopes without latency, so that the equations have similar sizes.
-    let scale = [copies.iter().map(|copy| copy.ns).fold(f64::INFINITY, f64::min), out, back];
+    let scale = [timed().map(|copy| copy.ns).fold(f64::INFINITY, f64::min), out, back];
     let mut normal = [[0.0; 4]; 3];
     for r in &rows {
         for i in 0..3 {
@@ -223,6 +224,10 @@ mod tests {
         let device = of(&[1 << 12, 1 << 20, 3 << 20, 1 << 26]).device(&like).unwrap();
         assert!(near(device.out_bandwidth, 1e10) && near(device.in_bandwidth, 5e9), "{device:?}");
         assert!(near(device.out_latency, 8_000.0) && device.host_capacity == Some(7), "{device:?}");
+        // A copy of nothing, or one too quick for the clock, tells nothing.
+        let mut with_none = of(&[1 << 12, 1 << 20, 3 << 20, 1 << 26]);
+        with_none.copies.extend([copy(Direction::Out, 1 << 12, 0.0), copy(Direction::In, 0, 5.0)]);
+        assert_eq!(with_none.device(&like), Some(device));
         // Copies of one size each way tell three unknowns by two numbers.
         let device = of(&[1 << 20]).device(&like).unwrap();
         assert!(device.out_latency == 0.0 && near(device.out_ns(1 << 20), 8_000.0 + f64::from(1 << 20) * 0.1));
