@@ -27,7 +27,7 @@
  * - Persistent blocks may begin on the host, and end at other offsets than they begin at: see sublet_fit.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
+ * A function that can fail returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
  * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
  * inputs, parameters, workspace, outputs, error.
  *
@@ -46,7 +46,7 @@
  * of the same name with _workspace tells how much of it a function needs; more is fine. The library allocates memory of
  * its own only where a text says so.
  *
- * Single results are written on success only; arrays may be changed by a call that fails.
+ * Single results are written on success only, unless a text says otherwise; arrays may be changed by a call that fails.
  *
  * Functions have no state beside their arguments: several threads may call them at once, each with its own outputs and
  * workspace. The text of each handle says whether several threads may use it at once.
@@ -127,7 +127,7 @@
 
 /**
  * The flag of a tensor's storage that holds no value from one operator to the next: each operator that uses it writes
- * it first.
+ * it first. If an operator reads the storage without having written it, the flag is ignored.
  */
 #define SUBLET_MEMORY_SCRATCH 2
 
@@ -243,7 +243,8 @@ enum sublet_status
    */
   SUBLET_STATUS_EMPTY_LIFETIME = 32,
   /**
-   * The alignment `got` of block `index`, or of all blocks where `index` is UINT32_MAX, is not a power of two.
+   * The alignment `got` of block `index` is not a power of two. If `index` is UINT32_MAX, it is not the alignment of
+   * one block, but that of a whole plan, a bank, an allocator, a pool or a request.
    */
   SUBLET_STATUS_ALIGNMENT = 33,
   /**
@@ -256,7 +257,11 @@ enum sublet_status
   SUBLET_STATUS_PINS_OVERLAP = 35,
   /**
    * The blocks are too large. If blocks 0 to `index` were stacked above the pinned blocks, with padding for their
-   * alignments, the stack would end at an address that exceeds 64 bits.
+   * alignments, the stack would end at an address that exceeds 64 bits. Where the blocks are live ranges of a
+   * trace or a graph, `index` counts them in the order in which sublet_lifetimes or sublet_parallel_lifetimes writes
+   * them; for sublet_fit it may be the number of a block in the trace. Two functions use this status for other sums
+   * too. In sublet_network_plan, `index` may be the number of a storage: the bytes of the storages up to it exceed 64
+   * bits. In sublet_place_banks, the costs of blocks 0 to `index` may exceed 128 bits.
    */
   SUBLET_STATUS_SIZE_OVERFLOW = 36,
   /**
@@ -353,8 +358,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_SIZE_CHANGED = 85,
   /**
-   * Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
-   * is the number of a block that the original does not allocate.
+   * Row `index` of a trace: its block number is not below the trace's number of blocks. Or row `index` of a
+   * rewritten trace: its block is neither one that the original allocates nor the mask of such a block.
    */
   SUBLET_STATUS_ROW_UNKNOWN_BLOCK = 86,
   /**
@@ -368,7 +373,9 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
-   * Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
+   * Row `index` of a rewritten trace: an access that is not the next one of the operator that is under way. Or it is
+   * the first access of an operator that may not run there: the original does not have the operator, it has run
+   * before and is not marked as recomputed, or another operator has to run first.
    */
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
@@ -378,16 +385,18 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
-   * Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
-   * trace.
+   * Row `index` of a rewritten trace: a read by an operator, in its first run, that sees another value of the block
+   * than it does in the original trace.
    */
   SUBLET_STATUS_ROW_OTHER_VALUE = 91,
   /**
-   * Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host.
+   * Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host, or whose copy
+   * there has an undefined value.
    */
   SUBLET_STATUS_ROW_NOT_ON_HOST = 92,
   /**
-   * The rewritten trace ends at row `index`, before the original's last access.
+   * The rewritten trace ends at row `index`, before all accesses of the original were made, or in the middle of a
+   * recomputed operator.
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
@@ -429,7 +438,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
   /**
-   * The device has a bandwidth that is not positive, or a latency that is negative.
+   * The device has a bandwidth that is not positive, a latency that is negative, or one of these that is not finite.
    */
   SUBLET_STATUS_DEVICE = 110,
   /**
@@ -548,15 +557,16 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
-   * SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
-   * plans, until the budgets `work` and `nodes` of the sublet_place_params are used up:
-   * - up to 600 blocks by the exact search and the beam search in turns;
-   * - from 601 to 6,000 blocks by these two searches; by plans that are built outward in time from the step at which
-   *   the most bytes are alive; and by an exact search for the offsets of the large blocks, after which the other
-   *   blocks are placed at addresses that the large ones leave free;
-   * - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
-   *   in the way of others.
+   * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO and, unless very many pairs of
+   * blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
+   * bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
+   * sublet_place_params are used up. It makes more plans by heuristics; in turns with these it uses:
+   * - up to 600 blocks the exact search and the beam search;
+   * - from 601 to 6,000 blocks these two searches; plans that are built outward in time from the step at which the
+   *   most bytes are alive; and an exact search for the offsets of the large blocks, after which the other blocks
+   *   are placed at addresses that the large ones leave free;
+   * - above 6,000 blocks plans that are built outward in time, and ejection chains, which move blocks that are in
+   *   the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -846,7 +856,8 @@ enum sublet_means
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
-   * Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
+   * Outputs are written over inputs of the same size that nobody reads later, by operators with
+   * SUBLET_OPERATOR_IN_PLACE.
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
@@ -950,11 +961,10 @@ enum sublet_state
   /**
    * There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
    * one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
-   * iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
-   * of the number of requests in the plan. It is also dropped if more than 16 blocks are alive that should be freed
-   * by now according to the plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the
-   * end of an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing
-   * to plan. sublet_forget and sublet_adopt drop the plan too.
+   * iteration in three cases: too many requests got no address from it (at least eight, and at least a quarter of
+   * the number of requests in the plan); more than 16 blocks are alive that the plan has freed by now; or a request
+   * finds no room outside the plan's arena. It is dropped at the end of an iteration that differed from it, if there
+   * is no memory for a new plan or nothing to plan. sublet_forget and sublet_adopt drop it too.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -985,7 +995,7 @@ enum sublet_storage
  {
   /**
    * The memory is needed from the operator that produces the tensor or, if no operator does, from the beginning of
-   * the iteration; and until the tensor's last reader is done.
+   * the iteration; and until the last operator that uses the tensor is done.
    */
   SUBLET_STORAGE_TRANSIENT = 0,
   /**
@@ -1117,12 +1127,13 @@ typedef struct sublet_place_params {
    */
   uint64_t alignment;
   /**
-   * The most bytes that the arena may take; 0 is no constraint. A plan within the capacity suffices: no better one
-   * is searched for.
+   * The most bytes that the arena may take; 0 is no constraint. Once a plan is within the capacity,
+   * SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH, SUBLET_SOLVER_BEAM, SUBLET_SOLVER_OUTWARD
+   * and SUBLET_SOLVER_IMPROVE end. Other solvers work as without a capacity.
    */
   uint64_t capacity;
   /**
-   * The seed of all random choices: the same seed gives the same plan on every machine.
+   * The seed of all random choices: the same seed gives the same plan on every machine. 0 stands for the seed 1.
    */
   uint64_t seed;
   /**
@@ -1133,8 +1144,9 @@ typedef struct sublet_place_params {
   uint64_t work;
   /**
    * A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
-   * about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the default,
-   * 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
+   * about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. For
+   * SUBLET_SOLVER_LARGE_FIRST it is the budget of all its searches together. 0 is the default, 280,000 nodes, or
+   * about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -1612,13 +1624,13 @@ typedef struct sublet_schedule {
  */
 typedef struct sublet_timing {
   /**
-   * When compute, the queue of operators, reaches the row: when all operators before the row are done. In ns from
-   * the start of the iteration.
+   * When compute, the queue of operators, reaches the row, in ns from the start of the iteration: when all operators
+   * before the row are done. If the row is the first access of an operator in its first run, the time that the
+   * operator takes before this access has passed then, too.
    */
   double reached;
   /**
-   * When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
-   * or later if it has to wait for copies.
+   * When the row begins, in ns from the start of the iteration: at `reached`, or later if it has to wait for copies.
    */
   double begin;
   /**
@@ -1878,8 +1890,8 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * The size of the storage in bytes. 0: the storage has no place in the arena, and what an operator writes to it is
-   * gone when the operator ends.
+   * The size of the storage in bytes. 0: the storage has no place in the arena, and, without SUBLET_MEMORY_KEEP,
+   * what an operator writes to it is gone when the operator ends.
    */
   uint64_t bytes;
   /**
@@ -2015,7 +2027,8 @@ typedef struct sublet_network_params {
  */
 typedef struct sublet_step {
   /**
-   * The number of the operator right before which the step is to be done.
+   * The number of the operator right before which the step is to be done. UINT32_MAX: no access comes after the
+   * step, and it is not to be done.
    */
   uint32_t before;
   /**
@@ -2068,7 +2081,7 @@ typedef struct sublet_network_planned {
   uint64_t original_load;
   /**
    * The bytes of all tensors' storages that are bound to the arena, added up as if each had its own place, and not
-   * rounded up to the alignment.
+   * rounded up to the alignment. Storages that no operator uses, and that need not be kept, count too.
    */
   uint64_t planned_bytes;
   /**
@@ -2123,7 +2136,8 @@ typedef struct sublet_allocator_params {
   uint32_t solver;
   /**
    * The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
-   * It may be large: memory of the system takes space only where it is touched.
+   * It may be large: memory of the system takes space only where it is touched. With `alloc` and no `range` it may
+   * be 0: then the first range is allocated for the first request.
    */
   uint64_t capacity;
   /**
@@ -2153,9 +2167,9 @@ typedef struct sublet_allocator_params {
    */
   sublet_raw_alloc alloc;
   /**
-   * A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
-   * sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
-   * a range that was not used in eight iterations. Set both `alloc` and `free`, or neither.
+   * A function that frees a range that `alloc` returned. It is called for all ranges in sublet_allocator_destroy,
+   * and for those without a live block or an arena in sublet_trim, before another range is taken from `alloc`, and
+   * after eight iterations in which the range was not used. Set both `alloc` and `free`, or neither.
    */
   sublet_raw_free free;
   /**
@@ -2163,7 +2177,7 @@ typedef struct sublet_allocator_params {
    */
   void *context;
   /**
-   * The seed of all random choices: the same seed gives the same plan on every machine.
+   * The seed of all random choices: the same seed gives the same plan on every machine. 0 stands for the seed 1.
    */
   uint64_t seed;
   /**
@@ -2225,7 +2239,7 @@ typedef struct sublet_statistics {
   uint64_t fallback_peak;
   /**
    * The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
-   * ranges: the sum, over the ranges, of the highest end of a block in each.
+   * ranges: the sum, over the ranges that there are, of the highest end in each; the highest sum so far.
    */
   uint64_t footprint;
   /**
@@ -2543,11 +2557,12 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
                                         struct sublet_error *error);
 
 /**
- * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
- * stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which each depends on
- * the one before; its length is the time of its operators together. Stream 0 gets the operators of the longest path of
- * the graph; stream 1, those of the longest path of the remaining operators; and so on. The last stream also gets all
- * operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
+ * Distributes the operators of a graph over at most `path_count` streams (0 counts as 1), and writes the number of
+ * each operator's stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which
+ * each depends on the one before; its length is the time of its operators together, where a time of 0 counts as 1 ns.
+ * Stream 0 gets the operators of the longest path of the graph; stream 1, those of the longest path of the remaining
+ * operators; and so on. The last stream gets all operators that are left. Takes O(path_count * edges), where an edge
+ * is a dependency between two operators.
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2597,12 +2612,15 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
  * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
- * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
- * are on the device. At the end, persistent blocks, such as weights, must be on the device or on the host, wherever
- * the next iteration needs them. On the device, such a block may end at another offset than the one at which it
- * begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how. The statuses
- * that begin with SUBLET_STATUS_ROW_ name the first row that breaks a rule. Those that begin with SUBLET_STATUS_PLAN_
- * say which constraint the offsets break.
+ * Every operator must read, in its first run, the values that it read in the original, and blocks must be accessed and
+ * copied only while they are on the device. At the end, persistent blocks, such as weights, must be on the device or
+ * on the host, wherever the next iteration needs them. On the device, such a block may end at another offset than the
+ * one at which it begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how.
+ *
+ * The statuses that begin with SUBLET_STATUS_ROW_ name the first row of `schedule` that breaks a rule;
+ * SUBLET_STATUS_ROW_NOT_RECORDED names a row of `trace`. Those that begin with SUBLET_STATUS_PLAN_ say which
+ * constraint the offsets break; in them, block k is the live range that the k-th malloc row of `schedule` begins,
+ * counted from 0. SUBLET_STATUS_BUFFER_TOO_SMALL: `schedule` has more or fewer offsets than malloc rows.
  *
  * `params`, `timings` and `verified` may be NULL. `timings` has room for one entry for each row of `schedule`.
  */
@@ -2710,12 +2728,14 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
 /**
  * Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
  * framework is to do before each operator of an iteration. Without a limit each planned tensor's storage is bound to
- * an offset once, and need not be bound again in later iterations.
+ * an offset once, and need not be bound again in later iterations. Only a storage with SUBLET_MEMORY_SCRATCH is bound
+ * before each operator that uses it, perhaps to another offset each time.
  *
- * A tensor's storage is planned if it belongs to the iteration alone: it is written before it is read, and is not to
- * be kept. All other storages keep their place. An operator that writes a kept storage is never recomputed, whatever
- * its flags are. An operator that reads a kept storage is recomputed only while the storage holds what the operator
- * read. The plan is verified before it is returned.
+ * A tensor's storage is planned if it belongs to the iteration alone: it has at least one byte, is written before it
+ * is read, and is not to be kept. All other storages keep their place. An operator that writes a kept storage is never
+ * recomputed, whatever its flags are; only storages of 0 bytes without SUBLET_MEMORY_KEEP do not count here. An
+ * operator that reads a kept storage is recomputed only while the storage holds what the operator read. The plan is
+ * verified before it is returned.
  *
  * The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
  * steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called
@@ -2804,19 +2824,19 @@ sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, str
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
- * iteration that has ended; the next iterations are served from this plan. If no iteration was begun, it does nothing.
+ * Marks the end of an iteration. Plans it if there is no plan, if it was not served as planned, or if more blocks
+ * begin and end in it than the plan has; the next iterations get the new plan. Without a begin it does nothing.
  *
- * A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
- * iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
- * the ranges of addresses is large enough for the arena, and no other range can be allocated.
+ * A failure tells why there is no new plan; the allocator goes on. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration had
+ * more mallocs and frees than `events` of the parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: no free
+ * part of the ranges of addresses is large enough for the arena, and no other range can be allocated.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
- * outside of the plan's arena. Interruptions nest: each needs a sublet_resume of its own, and only the last of these
- * brings requests back into the plan. An interruption holds for the requests of all threads.
+ * Leaves mallocs out of the plan from here on, until sublet_resume: they are not recorded for a plan, and get
+ * addresses outside of its arena. Frees of blocks from before are recorded as ever. Interruptions nest: each needs a
+ * sublet_resume of its own. An interruption holds for the requests of all threads.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2842,7 +2862,8 @@ sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct subl
 
 /**
  * Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
- * Without such a function nothing is freed.
+ * The range in which the plan's arena lies is kept, even without a live block. If the allocator has no such function,
+ * nothing is freed.
  */
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2926,11 +2947,13 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
 
 /**
  * Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
- * block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
- * there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
- * copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
+ * block's memory suffices, the block stays where it is. Otherwise a new block is allocated as by sublet_malloc, the
+ * content is copied there, and the old block is freed. A block of sublet_malloc_aligned may lose its alignment then.
+ * The memory at the allocator's addresses must be the host's, so that it can be copied. With `pointer` NULL a new
+ * block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
  *
- * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`. After this status, SUBLET_STATUS_OUT_OF_MEMORY and
+ * SUBLET_STATUS_TOO_MANY_LIVE the old block is unchanged.
  */
 SUBLET_MUST_USE
 sublet_status sublet_realloc(struct sublet_allocator *allocator,
@@ -2980,7 +3003,8 @@ sublet_status sublet_trace_end(struct sublet_allocator *allocator, struct sublet
  *
  * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
  * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
- * only `needed` is written, and the call succeeds.
+ * only `needed` is written, and the call succeeds. SUBLET_STATUS_UNAVAILABLE: this library was built without the
+ * standard library.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
@@ -3029,7 +3053,9 @@ sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
  * sublet_recorder_interrupt and sublet_recorder_resume the block is not recorded: `block` receives SUBLET_OUTSIDE.
  * `time_ns` is the time of the malloc in ns, and never less than that of the row before.
  *
- * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+ * After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+ * SUBLET_STATUS_ROW_ZERO_SIZE: `bytes` is 0. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than the time of the
+ * row before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
@@ -3041,9 +3067,12 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
 /**
  * Records that the block of number `block` is freed, at `time_ns`, in ns. This call does not check that the block is
  * alive: a second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse
- * such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+ * such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC. If `block` is
+ * SUBLET_OUTSIDE, nothing is recorded.
  *
- * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+ * After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+ * SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+ * the time of the row before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -3053,9 +3082,12 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`,
- * in ns. This call does not check that the block is alive; the functions that take the rows do.
+ * in ns. If no operator has begun, or the latest has ended, the row belongs to no operator. This call does not check
+ * that the block is alive; the functions that take the rows do. If `block` is SUBLET_OUTSIDE, nothing is recorded.
  *
- * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+ * After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+ * SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+ * the time of the row before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -3065,9 +3097,12 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`,
- * in ns. This call does not check that the block is alive; the functions that take the rows do.
+ * in ns. If no operator has begun, or the latest has ended, the row belongs to no operator. This call does not check
+ * that the block is alive; the functions that take the rows do. If `block` is SUBLET_OUTSIDE, nothing is recorded.
  *
- * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+ * After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+ * SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+ * the time of the row before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -3180,12 +3215,16 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
                                    struct sublet_error *error);
 
 /**
- * Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
- * O(1) amortised over the iteration.
+ * Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena. The
+ * request is taken for the one that the plan expects if it has no more bytes than that. If it has more, it is taken
+ * for the first of the plan's next eight requests that has the same size, rounded up to the alignment; the plan then
+ * leaves out the requests before that one. O(1) amortised over the iteration.
  *
  * SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
- * the plan expects another request, and still expects it after this call. Or the plan expects this request, but its
- * place is taken by a block that should be freed by now; then the plan goes on to its next request.
+ * the request is none of the plan's next ones; the plan still expects the same request after this call. Or the place
+ * of the planned request is taken by a block that should be freed by now; then the plan goes on to the request after
+ * it. If more than 16 such blocks are alive at once, every place counts as taken, until sublet_replay_restart is
+ * called while no block of the plan is alive.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,

@@ -47,8 +47,8 @@ typedef struct sublet_runtime_params {
   uint32_t gpu;
   /**
    * When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
-   * is done. 1: only when the operators before the copy in the schedule are done, as in the simulation, so that
-   * times on the device can be compared with simulated ones.
+   * is done. 1: only when the operators before the copy in the schedule are done; and operators wait for the copies
+   * of each block that is freed before them. So does the simulation: times can be compared with simulated ones.
    */
   uint32_t as_simulated;
   /**
@@ -62,8 +62,8 @@ typedef struct sublet_runtime_params {
    */
   void *stream;
   /**
-   * The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
-   * and written past the page cache. NULL: they are held in pinned memory of the host.
+   * The path of a folder, in UTF-8 and ended by a zero byte: blocks that are swapped out are held in a file there,
+   * which is read and written past the page cache. NULL: they are held in pinned memory of the host.
    */
   const char *folder;
   /**
@@ -118,7 +118,8 @@ typedef struct sublet_launch {
    */
   uint32_t op;
   /**
-   * A sublet_op_kind. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
+   * A sublet_op_kind. With SUBLET_OP_KIND_NONE the launch is an access of no operator, such as the write of an
+   * input, and `op` is 0. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
    * such as running averages, must then stay as it is.
    */
   uint32_t op_kind;
@@ -197,7 +198,7 @@ typedef struct sublet_measured {
   double in_bandwidth;
   /**
    * The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways.
-   * Also 0 if all copies have one size, because latency and bandwidth cannot be told apart then.
+   * Also 0 if the times tell no latency above 0, for example if all copies that go the same way have one size.
    */
   double latency;
 } sublet_measured;
@@ -243,8 +244,10 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
  *
  * All statuses of sublet_runtime_create are possible, and two more. SUBLET_STATUS_INTERRUPTED: an iteration is under
  * way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT:
- * `was` names block `index` of the old plan, but this block is not persistent there, or has another size. After these
- * two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
+ * block `index` of the old plan, whose value is to be taken over, is not persistent there, is not used by the old
+ * plan's iteration, or has another size. After SUBLET_STATUS_STORAGE, SUBLET_STATUS_DRIVER and
+ * SUBLET_STATUS_DEVICE_LOST the values may be copied in part: then the runtime has either plan, and the next iteration
+ * begins only after a call of sublet_runtime_restart. After all other failures the old plan stays in use.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,

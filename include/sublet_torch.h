@@ -115,14 +115,15 @@ void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool
 
 /**
  * Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
- * `set_release_pool`. The memory of a pool goes back to the device once this was called as often for the pool as
- * sublet_torch_begin_allocate_to_pool.
+ * `set_release_pool`. Once this was called as often for the pool as sublet_torch_begin_allocate_to_pool, the memory of
+ * the pool goes back to the device, block by block as it is freed.
  */
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 
 /**
  * Gives unused memory of all devices back to the driver, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes
- * by `set_reset_fn`. A device whose streams are being captured is left as it is.
+ * by `set_reset_fn`. A device is left as it is while one of its streams is captured, or between
+ * sublet_torch_begin_allocate_to_pool and sublet_torch_end_allocate_to_pool.
  */
 void sublet_torch_reset(void);
 
@@ -137,7 +138,8 @@ void sublet_torch_memory_fraction(double fraction, int device);
  * Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
  * first call, iterations are found in the requests; after it, only marked ones are planned.
  *
- * A failure tells why the iteration that ends has no plan; requests of later iterations are answered all the same.
+ * A failure that is not one of sublet_torch_stats tells why no new plan was made of the iteration that ends; requests
+ * of later iterations are answered all the same.
  */
 sublet_status sublet_torch_iteration(int device, sublet_error *error);
 

@@ -542,3 +542,17 @@ fn what_is_too_short_is_refused_with_what_is_needed() {
         }
     }
 }
+
+#[test]
+fn what_is_read_after_its_free_cannot_be_recomputed() {
+    let row = |event, op| {
+        let bytes = if event == Event::Malloc { 64 } else { 0 };
+        Row { time_ns: 1, event, block: 0, bytes, op: Op::First(op) }
+    };
+    let rows = [Event::Malloc, Event::Write, Event::Free, Event::Read]
+        .map(|event| row(event, u32::from(event == Event::Read)));
+    let recorded = Recorded::new(&rows, 1);
+    let refused = |error| matches!(error, Err(Error::Row { row: 3, .. }));
+    assert!(refused(passes::mirrored(&recorded, Plan::Recursive(1, Cuts::One), 1).map(drop)));
+    assert!(refused(passes::searched(&recorded, |_| Ok(1)).map(drop)));
+}

@@ -71,7 +71,7 @@ pub enum Error {
     /// to more than 128 bits can count.
     SizeOverflow {
         /// The index of the first block whose bytes or cost make the sum over the blocks up to it too large. For a
-        /// graph, the index of a tensor instead; for a network, the number of a tensor's storage.
+        /// graph, the index of a tensor instead; for a network that is recorded, the number of a tensor's storage.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
@@ -161,7 +161,8 @@ pub enum Error {
         /// The limit that was set on the footprint, in bytes.
         limit: u64,
     },
-    /// No run of free bytes of an allocator is large enough for the request.
+    /// No run of free bytes of an allocator is large enough for the request or the plan, or the allocator got no first
+    /// range of addresses.
     OutOfMemory {
         /// How many free bytes in a row the request needs: those that were asked for, rounded up to the allocator's
         /// alignment. If the request has a larger alignment of its own, the most padding that it may need is included.
@@ -184,15 +185,17 @@ pub enum Buffer {
     Words,
     /// The slice of 32-bit indices of a workspace.
     Indices,
-    /// The buffer for the offsets of a plan, one for each block.
+    /// The buffer for the offsets of a plan, one for each block. For a placement in several banks of memory: the slice
+    /// of the blocks' uses, or that of their places.
     Offsets,
-    /// A buffer with one element for each block of a trace, or for each of the blocks' live ranges.
+    /// A buffer with one element for each block of a trace, for each of the blocks' live ranges, or for each block that
+    /// an allocator plans.
     Blocks,
     /// The buffer for the blocks of a [`Planner`](crate::Planner), which has room for a fixed number.
     Capacity,
     /// The buffer for the timings of a simulated trace, one for each row.
     Timings,
-    /// The buffer for the rows of a recorded or rewritten trace.
+    /// The buffer for the rows of a trace.
     Rows,
     /// The buffer for the live blocks of an allocator, which has room for a fixed number.
     Live,
@@ -236,7 +239,8 @@ pub enum RowFault {
     FreeWithoutMalloc,
     /// A read, write or copy of a block that is not allocated.
     AccessWithoutMalloc,
-    /// A block is allocated again with a size other than that of its first malloc.
+    /// A block is allocated again with a size other than that of its first malloc. In a rewritten trace: with a size
+    /// other than in the original trace.
     SizeChanged,
     /// The row's block number is not below the number of blocks. In a rewritten trace, where masks have numbers too:
     /// the block is neither one that the original trace allocates, nor the mask of such a block.
@@ -261,7 +265,8 @@ pub enum RowFault {
     /// A block is copied from the host to the device, but the host has no copy of it, or the value of the copy is
     /// undefined.
     NotOnHost,
-    /// A rewritten trace ends before the last access of the original trace.
+    /// A rewritten trace ends, but accesses of the original trace are missing, or accesses of the operator that was
+    /// recomputed last.
     AccessesMissing,
     /// In a rewritten trace, a row that recomputes an operator, though this operator may run only once.
     MayNotRerun,

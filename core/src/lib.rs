@@ -38,9 +38,10 @@
 //!
 //! # What this crate does not do
 //!
-//! It does not allocate, read clocks or files, or start threads. The caller lends all memory: inputs and outputs as
-//! slices, scratch as a [`Workspace`] whose length a `workspace` function returns. No function panics, on any input,
-//! and results are the same on every platform.
+//! It does not read clocks or files, or start threads. Outside `owned` it does not allocate either. The caller lends
+//! all memory: inputs and outputs as slices, scratch as a [`Workspace`] whose length a `workspace` function returns.
+//! Only a [`Planner`] and a [`Recorder`] hold arrays of their own. No function panics, on any input, and results are
+//! the same on every platform.
 //!
 //! # Example
 //!

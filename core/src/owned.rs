@@ -119,13 +119,13 @@ fn proved(
 
 /// Finds the residencies of a trace: the live ranges of its blocks on the device. A block that is freed and allocated
 /// again has several. The first vector holds the residencies as blocks to place. The second names each of them, in the
-/// same order: by its block in the trace, and by its number among the residencies of that block, counted from 0.
-/// O(rows).
+/// same order: by its block in the trace, and by its number among the residencies of that block, counted from 0. Cost:
+/// O(rows + `block_count`).
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it, such as a free of a block that is not
-/// allocated, or whose block number is not below `block_count`; [`Error::TooManyBlocks`] if `block_count` is 2²⁸ or
-/// more.
+/// allocated, or whose block number is not below `block_count`, and for 2³² or more rows; [`Error::TooManyBlocks`] if
+/// `block_count` is 2²⁸ or more.
 pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Residency>), Error> {
     let n = liveness::residencies(rows);
     let (mut blocks, mut residencies) = (vec![Block::default(); n], vec![Residency::default(); n]);
@@ -172,7 +172,7 @@ pub struct Fit {
     pub original_peak: u64,
     /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     pub run: Run,
-    /// The method that decided which blocks are swapped to the host.
+    /// The method that decided which blocks are swapped to the host; meaningless if none is swapped.
     pub policy: Policy,
 }
 

@@ -147,8 +147,8 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
 /// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. Cells are split in
-/// Hoare's way, not by [`partition`]: it would leave the cells in another order. Beam search calls this function, and
-/// would then find other plans.
+/// Hoare's way, not by [`partition`]: it would leave the cells in another order. The beam search for a placement calls
+/// this function, and would then find other plans.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];

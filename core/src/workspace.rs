@@ -8,7 +8,7 @@ use crate::table::{Record, Records, Table};
 /// The scratch memory that the caller lends to one call: a slice of 64-bit words and a slice of 32-bit indices.
 ///
 /// The contents of the slices before and after the call have no meaning. Beside every function that takes a workspace
-/// stands a `workspace` function that returns how long the slices must be; longer ones will do.
+/// stands another, whose name is or ends in `workspace`: it returns how long the slices must be; longer ones will do.
 #[derive(Debug)]
 pub struct Workspace<'a> {
     words: &'a mut [u64],
@@ -300,7 +300,7 @@ impl<'a> Workspace<'a> {
 }
 
 /// Cuts `n` elements off the front of the slice `rest`, sets them to 0 and returns them; `rest` keeps the others. If
-/// `rest` has fewer than `n`, both the result and `rest` are empty afterwards.
+/// `rest` has fewer than `n`, both the result and `rest` are empty afterwards; debug builds fail an assertion.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let front = cut(rest, n);
@@ -309,7 +309,7 @@ fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] 
 }
 
 /// Cuts `n` elements off the front of the slice `rest` and returns them; `rest` keeps the others. If `rest` has fewer
-/// than `n`, both the result and `rest` are empty afterwards.
+/// than `n`, both the result and `rest` are empty afterwards; debug builds fail an assertion.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());

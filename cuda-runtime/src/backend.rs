@@ -8,8 +8,8 @@
 //! that is told to wait for it waits for the latest point that is marked by then. Waiting for an event that was never
 //! recorded does nothing. No function waits for a device unless its documentation says so, and none panics.
 //!
-//! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
-//! and a call that waits returns the error instead of hanging.
+//! If work fails, one of the later calls returns the error, and so do all calls after it that give a stream work or
+//! wait for some. Then no work runs any more, and a call that waits returns the error instead of hanging.
 
 use crate::error::Result;
 
@@ -25,7 +25,8 @@ pub struct Attributes {
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryInfo {
-    /// Bytes of the device's memory that are not in use.
+    /// Bytes of the device's memory that are not in use. On a GPU that shares the host's memory, also those that the
+    /// operating system would free for a process ([`available`](crate::integrated::available)).
     pub free: u64,
     /// How many bytes of memory the device has in all, in use or not.
     pub total: u64,
@@ -58,11 +59,12 @@ pub trait Backend {
     /// The [`Error`](crate::Error) that the device reports.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Makes an arena of `bytes` bytes. If the device's arenas can grow in place, also reserves addresses, so that this
-    /// one can grow to `room` bytes later.
+    /// Makes an arena of at least `bytes` bytes. If the device's arenas can grow in place, also reserves addresses, so
+    /// that this one can grow to `room` bytes later.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory, or too few addresses; or another
+    /// error that the device reports.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
     /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays. Does nothing if the arena
@@ -70,8 +72,9 @@ pub trait Backend {
     ///
     /// # Errors
     /// [`CannotGrow`](crate::Error::CannotGrow) if `bytes` exceeds the addresses that were reserved for the arena
-    /// (`room` of [`reserve`](Self::reserve)); [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little
-    /// memory. After an error the arena is as it was.
+    /// (`room` of [`reserve`](Self::reserve)), or if the device's arenas cannot grow in place;
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory; or another error that the device
+    /// reports. After an error the arena is as it was.
     fn grow(&self, arena: &mut Self::Arena, bytes: u64) -> Result<()>;
 
     /// The address at which an arena begins.
@@ -84,7 +87,8 @@ pub trait Backend {
     /// caches it, and so can read it fast.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host cannot pin so much memory.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host cannot pin so much memory; or another error that the
+    /// device reports.
     fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
     /// The address of pinned memory on the host, and its length in bytes.
@@ -132,14 +136,16 @@ pub trait Backend {
     /// offset in it, in bytes. Does not wait for the copy.
     ///
     /// # Errors
-    /// The error that the device reports.
+    /// [`OutOfRange`](crate::Error::OutOfRange) if the range does not lie inside the pinned memory; or an error of the
+    /// device.
     fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
 
     /// Has the stream copy `bytes` bytes from pinned memory to the device address `to`. `from` is that memory, and an
     /// offset in it, in bytes. Does not wait for the copy.
     ///
     /// # Errors
-    /// The error that the device reports.
+    /// [`OutOfRange`](crate::Error::OutOfRange) if the range does not lie inside the pinned memory; or an error of the
+    /// device.
     fn copy_in(&self, stream: &Self::Stream, from: (&Self::Pinned, u64), to: u64, bytes: u64) -> Result<()>;
 
     /// Has the stream copy `bytes` bytes from one device address to another. The two ranges must share no byte. Does
@@ -153,7 +159,8 @@ pub trait Backend {
     /// goes on when the function returns. The function must not call the backend, because CUDA forbids such calls.
     ///
     /// # Errors
-    /// The error that the device reports; after an error the function is not called.
+    /// The error that the device reports, or [`MissingSymbol`](crate::Error::MissingSymbol) if the driver is too old to
+    /// have such calls. After an error the function is not called.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 

@@ -35,7 +35,8 @@ pub enum Error {
         /// `CUresult` that stands for such a failure.
         code: u32,
     },
-    /// The device is lost, or its context has an error that stays: no call will work again in this process.
+    /// The device is lost, or its context has an error that stays: nothing will run on this device again in this
+    /// process.
     Lost {
         /// The name of the driver's function that returned the error; if the host is the device, what failed, in words.
         call: &'static str,
@@ -62,9 +63,10 @@ pub enum Error {
         /// The length of the range, in bytes; 0 where only an address or a fraction was given.
         bytes: u64,
     },
-    /// Two operands of one kernel share bytes, and at least one is written.
+    /// Two operands of one kernel share bytes, and at least one is written. Or the two ranges of a copy within the
+    /// device share bytes.
     OperandsOverlap {
-        /// The first address that lies in both of the operands that share bytes.
+        /// The first address that lies in both of the operands or ranges that share bytes.
         address: u64,
     },
     /// The time between two events was asked for, but one of them was made without timing, or has not happened.

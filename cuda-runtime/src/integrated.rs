@@ -1,9 +1,9 @@
 //! GPUs that share one memory with the host, such as Jetson's: a copy to the host frees nothing there.
 //!
 //! On such a device no block is swapped to the host: for the planner the host's capacity is 0 bytes, and the runtime
-//! refuses a plan that copies to the host. The memory for a plan is what the operating system could give,
-//! `MemAvailable`. That figure includes caches that the operating system would drop; the driver's figure of free memory
-//! does not.
+//! refuses a plan that copies blocks to pinned memory. Blocks may be swapped to a disk. The memory for a plan is what
+//! the operating system could give, `MemAvailable`. That figure includes caches that the operating system would drop;
+//! the driver's figure of free memory does not.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ pub fn budget<B: Backend>(backend: &B) -> Result<u64> {
 /// How many bytes of memory the operating system could give to a process: `MemAvailable` of `/proc/meminfo`.
 ///
 /// # Errors
-/// [`Error::Storage`] if there is no such file, or no such line in it.
+/// [`Error::Storage`] if there is no such file, or no such line with a number in it.
 pub fn available() -> Result<u64> {
     let unknown = |code| Error::Storage { operation: StorageOperation::MemoryInfo, code };
     let text = fs::read_to_string("/proc/meminfo").map_err(|e| unknown(e.raw_os_error().unwrap_or(0)))?;

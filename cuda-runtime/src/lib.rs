@@ -9,12 +9,13 @@
 //!
 //! # What is waited for
 //!
-//! Streams wait for events of each other, and for nothing else: never for a whole stream or device. A step that uses
-//! bytes waits for the last step on another stream that wrote them. A step that writes bytes also waits for the steps
-//! on other streams that used them before. These bytes may be a block, another block that lay there in the arena
-//! before, or a copy on the host. A wait that follows from other waits is left out. Each wait that remains is needed:
-//! without it, some order of the streams would compute something else. The tests show this for each wait. Iterations
-//! overlap: copies of the next iteration begin while the present one computes.
+//! Streams wait for events of each other, never for a whole stream or device; where blocks are swapped to a disk, they
+//! wait for the disk too. A step that uses bytes waits for the last step on another stream that wrote them. A step that
+//! writes bytes also waits for the steps on other streams that used them before. These bytes may be a block, another
+//! block that lay there in the arena before, or a copy on the host. A wait that follows from other waits is left out.
+//! Each wait that remains is needed: without it, some order of the streams would compute something else. The tests show
+//! this for each wait. With [`Pace::Simulated`] there are further waits, so that copies begin as in the simulation.
+//! Iterations overlap: copies of the next iteration begin while the present one computes.
 //!
 //! # When the next iteration is another
 //!

@@ -74,8 +74,9 @@ impl Measured {
 
     /// Returns the device `like` with its copies as fast as they were measured: a bandwidth for each direction, and one
     /// latency for both, are fitted to the measured times. The fit is by least squares of relative errors. If all
-    /// copies out have one size, and all copies in too, the latency cannot be told from the bandwidths, and is 0.
-    /// `None` if no copy was measured in one of the directions, or if the figures make no valid device.
+    /// copies out have one size, and all copies in too, the latency cannot be told from the bandwidths, and is 0. It is
+    /// 0 too if the fit would give a negative latency or bandwidth. Copies of 0 bytes, or measured at 0 ns, do not
+    /// count. `None` if no copy was measured in one of the directions, or if the figures make no valid device.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;

@@ -8,8 +8,8 @@
 //! aside: to the lowest aligned bytes of the arena that no block takes now or in the end, or to the host if there are
 //! none. There it is in no block's way, so that each block is moved aside at most once.
 //!
-//! Cost: O(n²) for n blocks that move, and O(n log n) more for each that is moved aside. A block is always copied
-//! whole.
+//! Cost: O(n²) for each copy, where n blocks are still to be moved; O((n + t) log (n + t)) more, with t targets, for
+//! each block that is moved aside. A block is always copied whole.
 
 use std::ops::Range;
 

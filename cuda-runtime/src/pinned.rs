@@ -2,12 +2,13 @@
 //! planned as the arena is.
 //!
 //! A block's copy on the host has a lifetime, as a block has: from the transfer off the device that writes it to the
-//! last transfer back that reads it. A copy that the host keeps between iterations is there all the time. Copies that
-//! are not needed at the same time share bytes. Each copy has a number, counted from 0.
+//! last transfer back that reads it. A copy that an iteration reads before it writes the block to the host is there all
+//! the time; a copy that the next iteration may need is there up to the end. Copies that are not needed at the same
+//! time may share bytes. Each copy has a number, counted from 0.
 //!
 //! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
 //! bytes there. No such transfer should have to wait when the program runs either. So the bytes of a copy are kept
-//! until the last transfer back from it has ended in the simulation: up to the row of the trace that compute has
+//! until the last transfer to or from it has ended in the simulation: up to the row of the trace that compute has
 //! reached by then. If that transfer ends later when the program runs, a transfer to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
@@ -25,7 +26,8 @@ use crate::error::Result;
 /// A block's copy on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows of the trace, by their indices, during which the copy is needed.
+    /// The rows of the trace, by their indices, during which the copy is needed. In a trace of n rows, row n stands for
+    /// the time between two iterations.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
@@ -37,8 +39,8 @@ pub(crate) struct HostPlan {
     /// For each row of the trace that swaps a block out or in: the number of the copy on the host that the row writes
     /// or reads. `None` for all other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// For each block, by the block's number: the number of the block's copy that is on the host when the iteration
-    /// begins; `None` if there is none.
+    /// For each block, by the block's number: the number of the copy, on the host when the iteration begins, that the
+    /// iteration reads before it writes another; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
     /// For each block, by the block's number: the number of the block's copy that has to be on the host when the
     /// iteration ends; `None` if none has to.

@@ -1,8 +1,9 @@
 //! A verified schedule as steps on streams: launches, copies, and what each of them waits for.
 //!
-//! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and every copy of the schedule
-//! a step on the stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which
-//! steps wait for which ([`waits`](crate::waits)).
+//! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and so is every access that
+//! belongs to no operator, and every mask that the launch of its operator cannot write. Every copy of the schedule is a
+//! step on the stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which steps
+//! wait for which ([`waits`](crate::waits)).
 //!
 //! A persistent block is one whose value passes to the next iteration. At the end of an iteration it may lie at another
 //! address than the one at which the next iteration needs it. Then it is copied between the two iterations, by steps on

@@ -122,7 +122,7 @@ pub(crate) enum State {
     /// An iteration is under way. The caller was last given the launch of step `position - 1` of the program;
     /// `position` is the runtime's field.
     Running,
-    /// An error has ended an iteration; a restart is needed.
+    /// An error has ended an iteration, a restart, or a change to another program; a restart is needed.
     Broken,
 }
 
@@ -162,8 +162,8 @@ impl<B: Backend> Runtime<B> {
     /// `storage`.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`] if there is too little memory; other
-    /// errors of the backend.
+    /// [`Error::Storage`] if the disk has not enough room, or a thread that reads and writes it cannot be started;
+    /// [`Error::OutOfMemory`] if there is too little memory; other errors of the backend.
     #[cfg(target_os = "linux")]
     pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: &Storage) -> Result<Self> {
         let tier = Tier::storage(&backend, storage, program.host)?;
@@ -233,8 +233,9 @@ impl<B: Backend> Runtime<B> {
     /// may still be running when this method returns: [`finish`](Self::finish) waits for them.
     ///
     /// # Errors
-    /// The error of the backend or of `launch`, which ends the iteration: see [`restart`](Self::restart).
-    /// [`Error::Interrupted`] if another iteration is under way, or was ended by an error.
+    /// The error of the backend, of the disk that blocks are swapped to, or of `launch`, which ends the iteration: see
+    /// [`restart`](Self::restart). [`Error::Interrupted`] if another iteration is under way, or after an error, until
+    /// such a restart.
     pub fn iterate<E: From<Error>>(
         &mut self,
         mut launch: impl FnMut(&Launch<'_, B>) -> Result<(), E>,
@@ -260,7 +261,8 @@ impl<B: Backend> Runtime<B> {
     /// whole iteration.
     ///
     /// # Errors
-    /// The error of the backend; [`Error::Interrupted`] in all calls after an error, until [`restart`](Self::restart).
+    /// The error of the backend, or of the disk that blocks are swapped to; [`Error::Interrupted`] in all calls after
+    /// an error, until [`restart`](Self::restart).
     #[expect(clippy::should_implement_trait, reason = "it lends the stream, and it fails")]
     pub fn next(&mut self) -> Result<Option<Launch<'_, B>>> {
         let launched = match self.state {
@@ -359,7 +361,7 @@ impl<B: Backend> Runtime<B> {
     /// running, so that the iteration runs alone.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] within an iteration; or an error of the backend.
+    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend or the disk.
     pub fn measure(&mut self) -> Result<()> {
         if self.state != State::Idle {
             return Err(Error::Interrupted);
@@ -384,7 +386,7 @@ impl<B: Backend> Runtime<B> {
     /// # Errors
     /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; if `measure` was
     /// not called since the runtime was made or changed its program; or if a restart has dropped the measurement. Or an
-    /// error of the backend.
+    /// error of the backend or the disk.
     pub fn measured(&mut self) -> Result<Measured> {
         let timers = self.timers.as_ref().filter(|timers| timers.iteration.is_none());
         let timers = timers.ok_or(Error::NotTimedYet)?;
@@ -460,7 +462,7 @@ impl<B: Backend> Runtime<B> {
     ///
     /// # Errors
     /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
-    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend.
+    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend or the disk.
     pub fn write(&mut self, block: u32, content: &[u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;
@@ -482,7 +484,7 @@ impl<B: Backend> Runtime<B> {
     ///
     /// # Errors
     /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
-    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend.
+    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend or the disk.
     pub fn read(&mut self, block: u32, content: &mut [u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;

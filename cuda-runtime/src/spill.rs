@@ -220,7 +220,8 @@ impl<B: Backend> Spill<B> {
         self.shared.wait(|_| true);
     }
 
-    /// Writes `content` to the disk, from byte `at` on. This thread does so, by way of a pinned buffer.
+    /// Writes `content` to the disk, from byte `at` on, in whole pages: what the disk holds after `content`, up to the
+    /// end of its last page, is lost. This thread does so, by way of a pinned buffer.
     ///
     /// # Safety
     /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).

@@ -57,8 +57,8 @@ pub(crate) enum Work {
 pub(crate) struct Step {
     pub(crate) lane: usize,
     pub(crate) work: Work,
-    /// The index of the row (event) that the step comes from, in the rewritten trace: the recorded one with swaps and
-    /// recomputations. Steps that move a block to where the next iteration needs it come from no row: for them this is
-    /// the number of rows.
+    /// The index of the row (event) that the step comes from, of a launch the first such row, in the rewritten trace:
+    /// the recorded one with swaps and recomputations. Steps that move a block to where the next iteration needs it
+    /// come from no row: for them this is the number of rows.
     pub(crate) row: u32,
 }

@@ -59,7 +59,8 @@ pub struct sublet_allocator_params {
     /// field `events`.
     pub solver: u32,
     /// The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
-    /// It may be large: memory of the system takes space only where it is touched.
+    /// It may be large: memory of the system takes space only where it is touched. With `alloc` and no `range` it may
+    /// be 0: then the first range is allocated for the first request.
     pub capacity: u64,
     /// Every address of a block is a multiple of this power of two, in bytes, and sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
@@ -77,13 +78,13 @@ pub struct sublet_allocator_params {
     /// request needs. For a plan it is asked for the bytes of the plan's arena. If `alloc` is NULL, there is only one
     /// range: `range` or, if that is NULL, memory of the system.
     pub alloc: sublet_raw_alloc,
-    /// A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
-    /// sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
-    /// a range that was not used in eight iterations. Set both `alloc` and `free`, or neither.
+    /// A function that frees a range that `alloc` returned. It is called for all ranges in sublet_allocator_destroy,
+    /// and for those without a live block or an arena in sublet_trim, before another range is taken from `alloc`, and
+    /// after eight iterations in which the range was not used. Set both `alloc` and `free`, or neither.
     pub free: sublet_raw_free,
     /// The pointer that each call of `alloc`, `free` and `out_of_memory` gets as its `context`.
     pub context: *mut c_void,
-    /// The seed of all random choices: the same seed gives the same plan on every machine.
+    /// The seed of all random choices: the same seed gives the same plan on every machine. 0 stands for the seed 1.
     pub seed: u64,
     /// A budget for one plan, for the solvers that look for ever better plans and have no end of their own, such as
     /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
@@ -104,11 +105,10 @@ pub struct sublet_allocator_params {
 pub enum sublet_state {
     /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
     /// one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
-    /// iteration if too many of the iteration's requests got no address from it: at least eight, and at least a quarter
-    /// of the number of requests in the plan. It is also dropped if more than 16 blocks are alive that should be freed
-    /// by now according to the plan, or if a request finds no memory outside the plan's arena. A plan is dropped at the
-    /// end of an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing
-    /// to plan. sublet_forget and sublet_adopt drop the plan too.
+    /// iteration in three cases: too many requests got no address from it (at least eight, and at least a quarter of
+    /// the number of requests in the plan); more than 16 blocks are alive that the plan has freed by now; or a request
+    /// finds no room outside the plan's arena. It is dropped at the end of an iteration that differed from it, if there
+    /// is no memory for a new plan or nothing to plan. sublet_forget and sublet_adopt drop it too.
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
@@ -142,7 +142,7 @@ pub struct sublet_statistics {
     /// are outside from then on; each counts with the bytes of its planned place.
     pub fallback_peak: u64,
     /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
-    /// ranges: the sum, over the ranges, of the highest end of a block in each.
+    /// ranges: the sum, over the ranges that there are, of the highest end in each; the highest sum so far.
     pub footprint: u64,
     /// The bytes of all ranges of addresses that the allocator has now. Memory of the system that was never touched
     /// counts here, but takes no space.
@@ -350,7 +350,7 @@ unsafe fn handle<'a>(
 }
 
 /// Does the work of a C function on the allocator that argument 0 of that function points to: calls `body` while no
-/// other thread uses the allocator. Writes a failure to `error`, unless that is NULL, and returns the status.
+/// other thread uses the allocator. Writes the failure, or success, to `error` unless it is NULL; returns the status.
 ///
 /// # Safety
 /// `allocator` is as for `handle`: readable if neither NULL nor misaligned, and not destroyed if it has the mark.
@@ -474,11 +474,11 @@ unsafe fn result<'a, T>(
 }
 
 /// Does the work of a C function whose argument 0 is the pointer `allocator`: calls `request` with the allocator, and
-/// writes the result to `to`, which is argument `position` of the function. A failure is written to `error`, unless
-/// that is NULL.
+/// writes the result to `to`, which is argument `position` of the function. Writes the failure, or success, to `error`,
+/// unless that is NULL, and returns the status.
 ///
 /// # Safety
-/// `allocator` is as for `handle`. If `to` is neither NULL nor misaligned, nobody else writes it during this call.
+/// `allocator` is as for `handle`. If `to` is neither NULL nor misaligned, it can be written now, by nobody else.
 #[inline]
 unsafe fn answer<T>(
     allocator: *const sublet_allocator,
@@ -557,12 +557,12 @@ pub unsafe extern "C" fn sublet_iteration_begin(
     }
 }
 
-/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
-/// iteration that has ended; the next iterations are served from this plan. If no iteration was begun, it does nothing.
+/// Marks the end of an iteration. Plans it if there is no plan, if it was not served as planned, or if more blocks
+/// begin and end in it than the plan has; the next iterations get the new plan. Without a begin it does nothing.
 ///
-/// A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
-/// iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
-/// the ranges of addresses is large enough for the arena, and no other range can be allocated.
+/// A failure tells why there is no new plan; the allocator goes on. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration had
+/// more mallocs and frees than `events` of the parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: no free
+/// part of the ranges of addresses is large enough for the arena, and no other range can be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_end(
     allocator: *mut sublet_allocator,
@@ -572,9 +572,9 @@ pub unsafe extern "C" fn sublet_iteration_end(
     unsafe { within(allocator, error, |inner| Ok(inner.allocator.end_iteration()?)) }
 }
 
-/// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
-/// outside of the plan's arena. Interruptions nest: each needs a sublet_resume of its own, and only the last of these
-/// brings requests back into the plan. An interruption holds for the requests of all threads.
+/// Leaves mallocs out of the plan from here on, until sublet_resume: they are not recorded for a plan, and get
+/// addresses outside of its arena. Frees of blocks from before are recorded as ever. Interruptions nest: each needs a
+/// sublet_resume of its own. An interruption holds for the requests of all threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -125,7 +125,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// Has `look` check what a field of a struct points to. The struct is argument number `position`, and the field
-    /// begins at its byte `at`: a failure names both.
+    /// begins at its byte `at`. If the pointer in the field is NULL or misaligned, the failure names both; any other
+    /// failure is that of `look`.
     pub(crate) fn field<T>(
         &mut self,
         position: u32,

@@ -7,8 +7,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
 /// Runs the body of an exported function, which checks the function's arguments. Writes the failure, or success, to
-/// `error` unless that is NULL, and returns the status. If `error` shares memory with an argument, the call fails, and
-/// `error` is not written.
+/// `error` unless that is NULL, and returns the status. If `error` is misaligned, nothing is done but to return the
+/// status that says so. If `error` shares memory with an argument, the call fails, and `error` is not written.
 pub(crate) fn boundary<'a>(
     error: *mut sublet_error,
     body: impl FnOnce(&mut Arguments<'a>) -> Result<(), Failure>,
@@ -17,7 +17,9 @@ pub(crate) fn boundary<'a>(
 }
 
 /// Runs the body of an exported function that checks its arguments itself, without [`Arguments`]: for functions that
-/// are called often. Writes the failure, or success, to `error` unless that is NULL, and returns the status.
+/// are called often. Writes the failure, or success, to `error` unless that is NULL, and returns the status. If `error`
+/// is misaligned, nothing is done but to return the status that says so. If the body fails because `error` shares
+/// memory with an argument, `error` is not written.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {

@@ -54,7 +54,7 @@ impl From<Failure> for sublet_error {
 /// The numbers of the statuses that say that a function was called with a wrong argument.
 const ARGUMENT_STATUSES: core::ops::Range<i32> = S::NullPointer as i32..S::TooManyBlocks as i32;
 
-/// The value of `index` in an error that is about all blocks, in place of the number of one block.
+/// The value of `index` in an error about an alignment that is not that of one block, but for example of a whole plan.
 const ALL_BLOCKS: u32 = u32::MAX;
 
 /// The status for each fault of a row in a trace. A row is one malloc, free, read, write or copy.
@@ -199,7 +199,8 @@ impl sublet_error {
             _ if is(S::HostTooSmall) => Error::HostTooSmall { needed, capacity: got },
             _ if is(S::NoBank) => Error::NoBank { block, size: needed, most: got },
             _ if is(S::OverLimit) => Error::OverLimit { least: needed, limit: got },
-            _ if is(S::OutOfMemory) => Error::OutOfMemory { needed, largest: got },
+            // Where not even one byte is free in one piece, the length of the longest piece tells nothing.
+            _ if is(S::OutOfMemory) && got > 0 => Error::OutOfMemory { needed, largest: got },
             _ if is(S::NotAllocated) => Error::NotAllocated { address: got },
             _ if is(S::TooManyLive) => {
                 Error::BufferTooSmall { buffer: Buffer::Live, needed: count(needed)?, got: count(got)? }
@@ -302,7 +303,7 @@ impl Display for sublet_error {
             _ if is(S::TensorUnknownValue) => {
                 write!(f, "tensor {index}: {got} is no storage, or a reserved field that is not 0")
             }
-            _ if is(S::NoRawMemory) => write!(f, "there is no memory for {needed} bytes"),
+            _ if is(S::NoRawMemory) || is(S::OutOfMemory) => write!(f, "there is no memory for {needed} bytes"),
             _ if is(S::OperatorUnknownValue) => {
                 write!(f, "operator {index}: {got} is no kind of operator, or no flags, that this version knows")
             }
@@ -383,5 +384,14 @@ mod tests {
             told(10).starts_with("no plan within 10 bytes was found, and none is proved impossible; the best takes 12")
         );
         assert!(told(11).starts_with("no plan fits within 10 bytes: that is proved; the best that was found takes 12"));
+    }
+
+    #[test]
+    fn memory_that_a_device_lacks_is_no_hole() {
+        let told = |largest| sublet_error::from(Failure::new(S::OutOfMemory, 0, 18, largest)).to_string();
+        assert_eq!(
+            [told(17), told(0)],
+            ["no hole for 18 bytes; the largest has 17", "there is no memory for 18 bytes"]
+        );
     }
 }

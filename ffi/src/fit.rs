@@ -105,7 +105,8 @@ pub enum sublet_means {
     /// Values are freed, and recomputed before their next use by the operators that computed them. Operators with
     /// SUBLET_OPERATOR_ONCE are never recomputed.
     Recompute = 2,
-    /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
+    /// Outputs are written over inputs of the same size that nobody reads later, by operators with
+    /// SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
     /// Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
     /// operators must say which are ReLUs and which are gradients of ReLUs.

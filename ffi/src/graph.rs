@@ -20,7 +20,7 @@ use crate::workspace::{Needed, Room, sublet_layout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_storage {
     /// The memory is needed from the operator that produces the tensor or, if no operator does, from the beginning of
-    /// the iteration; and until the tensor's last reader is done.
+    /// the iteration; and until the last operator that uses the tensor is done.
     Transient = 0,
     /// The memory is needed until the end of the iteration: from the operator that produces the tensor or, if no
     /// operator does, from the beginning of the iteration. For inputs and results.

@@ -36,7 +36,7 @@ const OPENING: &str = "\
  * - Persistent blocks may begin on the host, and end at other offsets than they begin at: see sublet_fit.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
+ * A function that can fail returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
  * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
  * inputs, parameters, workspace, outputs, error.
  *
@@ -55,7 +55,7 @@ const OPENING: &str = "\
  * of the same name with _workspace tells how much of it a function needs; more is fine. The library allocates memory of
  * its own only where a text says so.
  *
- * Single results are written on success only; arrays may be changed by a call that fails.
+ * Single results are written on success only, unless a text says otherwise; arrays may be changed by a call that fails.
  *
  * Functions have no state beside their arguments: several threads may call them at once, each with its own outputs and
  * workspace. The text of each handle says whether several threads may use it at once.

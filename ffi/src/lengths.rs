@@ -28,8 +28,8 @@ const MALLOC: sublet_row =
     sublet_row { time_ns: 0, bytes: 64, block: 0, event: sublet_event::Malloc as u32, op: 0, op_kind: 0 };
 const BLOCK: sublet_block = sublet_block { start: 0, end: 1, size: 64, alignment: 0, pin: 0, flags: 0 };
 
-/// The last address that is a multiple of 8. An array that begins there can hold neither two values of 8 bytes nor
-/// three of 4 bytes.
+/// The last address that is a multiple of 8. No array may include the last byte of all addresses, so that an array that
+/// begins there may hold no value of 8 bytes and only one of 4 bytes.
 fn last<T: Plain>() -> *mut T {
     ptr::without_provenance_mut(usize::MAX - 7)
 }

@@ -29,15 +29,15 @@ use crate::workspace::{Needed, Room, sublet_layout};
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
 /// The flag of a tensor's storage that holds no value from one operator to the next: each operator that uses it writes
-/// it first.
+/// it first. If an operator reads the storage without having written it, the flag is ignored.
 pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 
 /// A memory of a framework: the storage of one or more of its tensors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// The size of the storage in bytes. 0: the storage has no place in the arena, and what an operator writes to it is
-    /// gone when the operator ends.
+    /// The size of the storage in bytes. 0: the storage has no place in the arena, and, without SUBLET_MEMORY_KEEP,
+    /// what an operator writes to it is gone when the operator ends.
     pub bytes: u64,
     /// The flags of the storage, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
     pub flags: u32,
@@ -157,7 +157,8 @@ pub enum sublet_action {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_step {
-    /// The number of the operator right before which the step is to be done.
+    /// The number of the operator right before which the step is to be done. UINT32_MAX: no access comes after the
+    /// step, and it is not to be done.
     pub before: u32,
     /// A sublet_action: what is to be done.
     pub action: u32,
@@ -188,7 +189,7 @@ pub struct sublet_network_planned {
     /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
     /// The bytes of all tensors' storages that are bound to the arena, added up as if each had its own place, and not
-    /// rounded up to the alignment.
+    /// rounded up to the alignment. Storages that no operator uses, and that need not be kept, count too.
     pub planned_bytes: u64,
     /// The bytes of all tensors' storages that keep their own place, which the plan does not bind to the arena.
     pub kept_bytes: u64,
@@ -395,12 +396,14 @@ pub unsafe extern "C" fn sublet_network_workspace(
 
 /// Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
 /// framework is to do before each operator of an iteration. Without a limit each planned tensor's storage is bound to
-/// an offset once, and need not be bound again in later iterations.
+/// an offset once, and need not be bound again in later iterations. Only a storage with SUBLET_MEMORY_SCRATCH is bound
+/// before each operator that uses it, perhaps to another offset each time.
 ///
-/// A tensor's storage is planned if it belongs to the iteration alone: it is written before it is read, and is not to
-/// be kept. All other storages keep their place. An operator that writes a kept storage is never recomputed, whatever
-/// its flags are. An operator that reads a kept storage is recomputed only while the storage holds what the operator
-/// read. The plan is verified before it is returned.
+/// A tensor's storage is planned if it belongs to the iteration alone: it has at least one byte, is written before it
+/// is read, and is not to be kept. All other storages keep their place. An operator that writes a kept storage is never
+/// recomputed, whatever its flags are; only storages of 0 bytes without SUBLET_MEMORY_KEEP do not count here. An
+/// operator that reads a kept storage is recomputed only while the storage holds what the operator read. The plan is
+/// verified before it is returned.
 ///
 /// The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
 /// steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called

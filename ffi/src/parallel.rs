@@ -89,11 +89,12 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
     })
 }
 
-/// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
-/// stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which each depends on
-/// the one before; its length is the time of its operators together. Stream 0 gets the operators of the longest path of
-/// the graph; stream 1, those of the longest path of the remaining operators; and so on. The last stream also gets all
-/// operators that are left. Takes O(path_count * edges), where an edge is a dependency between two operators.
+/// Distributes the operators of a graph over at most `path_count` streams (0 counts as 1), and writes the number of
+/// each operator's stream to `streams`, which has room for node_count numbers. A path is a chain of operators, of which
+/// each depends on the one before; its length is the time of its operators together, where a time of 0 counts as 1 ns.
+/// Stream 0 gets the operators of the longest path of the graph; stream 1, those of the longest path of the remaining
+/// operators; and so on. The last stream gets all operators that are left. Takes O(path_count * edges), where an edge
+/// is a dependency between two operators.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

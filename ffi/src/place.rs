@@ -19,15 +19,16 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO, and
-    /// SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower bound, it looks for better
-    /// plans, until the budgets `work` and `nodes` of the sublet_place_params are used up:
-    /// - up to 600 blocks by the exact search and the beam search in turns;
-    /// - from 601 to 6,000 blocks by these two searches; by plans that are built outward in time from the step at which
-    ///   the most bytes are alive; and by an exact search for the offsets of the large blocks, after which the other
-    ///   blocks are placed at addresses that the large ones leave free;
-    /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
-    ///   in the way of others.
+    /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO and, unless very many pairs of
+    /// blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
+    /// bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
+    /// sublet_place_params are used up. It makes more plans by heuristics; in turns with these it uses:
+    /// - up to 600 blocks the exact search and the beam search;
+    /// - from 601 to 6,000 blocks these two searches; plans that are built outward in time from the step at which the
+    ///   most bytes are alive; and an exact search for the offsets of the large blocks, after which the other blocks
+    ///   are placed at addresses that the large ones leave free;
+    /// - above 6,000 blocks plans that are built outward in time, and ejection chains, which move blocks that are in
+    ///   the way of others.
     Auto = 0,
     /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
     /// the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
@@ -157,18 +158,20 @@ pub struct sublet_place_params {
     pub solver: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// The most bytes that the arena may take; 0 is no constraint. A plan within the capacity suffices: no better one
-    /// is searched for.
+    /// The most bytes that the arena may take; 0 is no constraint. Once a plan is within the capacity,
+    /// SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH, SUBLET_SOLVER_BEAM, SUBLET_SOLVER_OUTWARD
+    /// and SUBLET_SOLVER_IMPROVE end. Other solvers work as without a capacity.
     pub capacity: u64,
-    /// The seed of all random choices: the same seed gives the same plan on every machine.
+    /// The seed of all random choices: the same seed gives the same plan on every machine. 0 stands for the seed 1.
     pub seed: u64,
     /// A budget for the solvers that look for ever better plans and have no end of their own, such as
     /// SUBLET_SOLVER_MULTISTART: how many blocks they may place, each counted as often as it is placed. 0 is the
     /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
     /// A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
-    /// about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the default,
-    /// 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
+    /// about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. For
+    /// SUBLET_SOLVER_LARGE_FIRST it is the budget of all its searches together. 0 is the default, 280,000 nodes, or
+    /// about a second, which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called during the placement, and can end it; NULL is none.
     pub watch: sublet_watch,

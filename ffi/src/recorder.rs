@@ -115,7 +115,9 @@ unsafe fn with(
 /// sublet_recorder_interrupt and sublet_recorder_resume the block is not recorded: `block` receives SUBLET_OUTSIDE.
 /// `time_ns` is the time of the malloc in ns, and never less than that of the row before.
 ///
-/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+/// After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+/// SUBLET_STATUS_ROW_ZERO_SIZE: `bytes` is 0. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than the time of the
+/// row before.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_malloc(
@@ -139,9 +141,12 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
 
 /// Records that the block of number `block` is freed, at `time_ns`, in ns. This call does not check that the block is
 /// alive: a second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse
-/// such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+/// such rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC. If `block` is
+/// SUBLET_OUTSIDE, nothing is recorded.
 ///
-/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+/// After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+/// SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+/// the time of the row before.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -155,9 +160,12 @@ pub unsafe extern "C" fn sublet_recorder_free(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`,
-/// in ns. This call does not check that the block is alive; the functions that take the rows do.
+/// in ns. If no operator has begun, or the latest has ended, the row belongs to no operator. This call does not check
+/// that the block is alive; the functions that take the rows do. If `block` is SUBLET_OUTSIDE, nothing is recorded.
 ///
-/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+/// After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+/// SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+/// the time of the row before.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -171,9 +179,12 @@ pub unsafe extern "C" fn sublet_recorder_read(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`,
-/// in ns. This call does not check that the block is alive; the functions that take the rows do.
+/// in ns. If no operator has begun, or the latest has ended, the row belongs to no operator. This call does not check
+/// that the block is alive; the functions that take the rows do. If `block` is SUBLET_OUTSIDE, nothing is recorded.
 ///
-/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+/// After these statuses nothing is recorded. SUBLET_STATUS_RECORD_FULL: there is no room for another row.
+/// SUBLET_STATUS_ROW_UNKNOWN_BLOCK: no block has this number. SUBLET_STATUS_ROW_TIME_BACKWARDS: `time_ns` is less than
+/// the time of the row before.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(

@@ -130,8 +130,9 @@ unsafe fn with_format(
 /// or for ReLU also if x is a NaN.
 ///
 /// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
-/// words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
-/// those of PyTorch: a NaN stays what it is, and -0.0 too.
+/// words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Bits after the
+/// last element are 0. Results are those of PyTorch: ReLU leaves a NaN and -0.0 as they are; leaky ReLU multiplies both
+/// by the slope.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(

@@ -84,12 +84,16 @@ pub unsafe extern "C" fn sublet_replay_create(
     })
 }
 
-/// Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
-/// O(1) amortised over the iteration.
+/// Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena. The
+/// request is taken for the one that the plan expects if it has no more bytes than that. If it has more, it is taken
+/// for the first of the plan's next eight requests that has the same size, rounded up to the alignment; the plan then
+/// leaves out the requests before that one. O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
-/// the plan expects another request, and still expects it after this call. Or the plan expects this request, but its
-/// place is taken by a block that should be freed by now; then the plan goes on to its next request.
+/// the request is none of the plan's next ones; the plan still expects the same request after this call. Or the place
+/// of the planned request is taken by a block that should be freed by now; then the plan goes on to the request after
+/// it. If more than 16 such blocks are alive at once, every place counts as taken, until sublet_replay_restart is
+/// called while no block of the plan is alive.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(

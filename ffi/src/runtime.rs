@@ -74,8 +74,8 @@ pub struct sublet_runtime_params {
     /// The number of the GPU, from 0, as the CUDA driver counts.
     pub gpu: u32,
     /// When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
-    /// is done. 1: only when the operators before the copy in the schedule are done, as in the simulation, so that
-    /// times on the device can be compared with simulated ones.
+    /// is done. 1: only when the operators before the copy in the schedule are done; and operators wait for the copies
+    /// of each block that is freed before them. So does the simulation: times can be compared with simulated ones.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 is 256.
     pub alignment: u64,
@@ -83,8 +83,8 @@ pub struct sublet_runtime_params {
     /// runtime. NULL: the runtime makes a stream of its own. The default stream of CUDA, on which PyTorch computes and
     /// whose handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
-    /// The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
-    /// and written past the page cache. NULL: they are held in pinned memory of the host.
+    /// The path of a folder, in UTF-8 and ended by a zero byte: blocks that are swapped out are held in a file there,
+    /// which is read and written past the page cache. NULL: they are held in pinned memory of the host.
     pub folder: *const c_char,
     /// With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow. 0:
     /// for a runtime, as much as its plan needs; for sublet_arena_create, the larger of its arguments `size` and
@@ -119,7 +119,8 @@ pub struct sublet_launch {
     pub struct_size: u32,
     /// The number of the operator to launch.
     pub op: u32,
-    /// A sublet_op_kind. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
+    /// A sublet_op_kind. With SUBLET_OP_KIND_NONE the launch is an access of no operator, such as the write of an
+    /// input, and `op` is 0. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
     /// such as running averages, must then stay as it is.
     pub op_kind: u32,
     /// 1 if only the kernel that makes the mask is to be launched: from the block that the launch reads, it makes one
@@ -162,7 +163,7 @@ pub struct sublet_measured {
     /// ways.
     pub in_bandwidth: f64,
     /// The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways.
-    /// Also 0 if all copies have one size, because latency and bandwidth cannot be told apart then.
+    /// Also 0 if the times tell no latency above 0, for example if all copies that go the same way have one size.
     pub latency: f64,
 }
 
@@ -279,8 +280,10 @@ fn made<B: Backend>(
 ///
 /// All statuses of sublet_runtime_create are possible, and two more. SUBLET_STATUS_INTERRUPTED: an iteration is under
 /// way, or an error has ended it and sublet_runtime_restart was not called after it. SUBLET_STATUS_NOT_PERSISTENT:
-/// `was` names block `index` of the old plan, but this block is not persistent there, or has another size. After these
-/// two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in use.
+/// block `index` of the old plan, whose value is to be taken over, is not persistent there, is not used by the old
+/// plan's iteration, or has another size. After SUBLET_STATUS_STORAGE, SUBLET_STATUS_DRIVER and
+/// SUBLET_STATUS_DEVICE_LOST the values may be copied in part: then the runtime has either plan, and the next iteration
+/// begins only after a call of sublet_runtime_restart. After all other failures the old plan stays in use.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_replan(

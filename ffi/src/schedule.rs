@@ -85,7 +85,8 @@ pub(crate) fn verified<'a>(
     let rewritten = trace::rows(&mut room, given.rows)?;
     let (there, told) = (liveness::residencies(rewritten), given.offsets.len());
     if there != told {
-        return Err(Failure::new(S::BufferTooSmall, given.position, there as u64, told as u64));
+        let status = if told < there { S::BufferTooSmall } else { S::LengthOverflow };
+        return Err(Failure::new(status, given.position, there as u64, told as u64));
     }
     let own = Room {
         timings: room.fill(rewritten.len(), Timing::default()),
@@ -119,12 +120,15 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
 /// its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
 ///
-/// Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
-/// are on the device. At the end, persistent blocks, such as weights, must be on the device or on the host, wherever
-/// the next iteration needs them. On the device, such a block may end at another offset than the one at which it
-/// begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how. The statuses
-/// that begin with SUBLET_STATUS_ROW_ name the first row that breaks a rule. Those that begin with SUBLET_STATUS_PLAN_
-/// say which constraint the offsets break.
+/// Every operator must read, in its first run, the values that it read in the original, and blocks must be accessed and
+/// copied only while they are on the device. At the end, persistent blocks, such as weights, must be on the device or
+/// on the host, wherever the next iteration needs them. On the device, such a block may end at another offset than the
+/// one at which it begins. A caller that follows the rows then has to move it back; the comment on sublet_fit says how.
+///
+/// The statuses that begin with SUBLET_STATUS_ROW_ name the first row of `schedule` that breaks a rule;
+/// SUBLET_STATUS_ROW_NOT_RECORDED names a row of `trace`. Those that begin with SUBLET_STATUS_PLAN_ say which
+/// constraint the offsets break; in them, block k is the live range that the k-th malloc row of `schedule` begins,
+/// counted from 0. SUBLET_STATUS_BUFFER_TOO_SMALL: `schedule` has more or fewer offsets than malloc rows.
 ///
 /// `params`, `timings` and `verified` may be NULL. `timings` has room for one entry for each row of `schedule`.
 #[must_use]

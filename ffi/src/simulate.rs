@@ -17,11 +17,11 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_timing {
-    /// When compute, the queue of operators, reaches the row: when all operators before the row are done. In ns from
-    /// the start of the iteration.
+    /// When compute, the queue of operators, reaches the row, in ns from the start of the iteration: when all operators
+    /// before the row are done. If the row is the first access of an operator in its first run, the time that the
+    /// operator takes before this access has passed then, too.
     pub reached: f64,
-    /// When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
-    /// or later if it has to wait for copies.
+    /// When the row begins, in ns from the start of the iteration: at `reached`, or later if it has to wait for copies.
     pub begin: f64,
     /// When the row of the rewritten trace is done, in ns from the start of the iteration.
     pub end: f64,

@@ -62,14 +62,19 @@ pub enum sublet_status {
     ZeroSize = 31,
     /// Block `index` begins at step `needed` and ends at step `got`, which is not later.
     EmptyLifetime = 32,
-    /// The alignment `got` of block `index`, or of all blocks where `index` is UINT32_MAX, is not a power of two.
+    /// The alignment `got` of block `index` is not a power of two. If `index` is UINT32_MAX, it is not the alignment of
+    /// one block, but that of a whole plan, a bank, an allocator, a pool or a request.
     Alignment = 33,
     /// Block `index` is pinned at `got`, which is not a multiple of its alignment `needed`.
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
     /// The blocks are too large. If blocks 0 to `index` were stacked above the pinned blocks, with padding for their
-    /// alignments, the stack would end at an address that exceeds 64 bits.
+    /// alignments, the stack would end at an address that exceeds 64 bits. Where the blocks are live ranges of a
+    /// trace or a graph, `index` counts them in the order in which sublet_lifetimes or sublet_parallel_lifetimes writes
+    /// them; for sublet_fit it may be the number of a block in the trace. Two functions use this status for other sums
+    /// too. In sublet_network_plan, `index` may be the number of a storage: the bytes of the storages up to it exceed 64
+    /// bits. In sublet_place_banks, the costs of blocks 0 to `index` may exceed 128 bits.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -127,8 +132,8 @@ pub enum sublet_status {
     /// Row `index` of a trace: a malloc that gives a block another size than an earlier malloc of the block, or than
     /// the original trace.
     RowSizeChanged = 85,
-    /// Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
-    /// is the number of a block that the original does not allocate.
+    /// Row `index` of a trace: its block number is not below the trace's number of blocks. Or row `index` of a
+    /// rewritten trace: its block is neither one that the original allocates nor the mask of such a block.
     RowUnknownBlock = 86,
     /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,
@@ -136,18 +141,22 @@ pub enum sublet_status {
     /// recomputed operator. Or it is an access by an operator that accessed blocks before, with an access by another
     /// operator, or by none, in between.
     RowNotRecorded = 88,
-    /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
+    /// Row `index` of a rewritten trace: an access that is not the next one of the operator that is under way. Or it is
+    /// the first access of an operator that may not run there: the original does not have the operator, it has run
+    /// before and is not marked as recomputed, or another operator has to run first.
     RowOtherAccess = 89,
     /// Row `index` of a rewritten trace stands between two accesses of one operator, where it must not. It is a malloc,
     /// free or copy that the original does not have there, and that no in-place reuse needs. Or it is a malloc that
     /// comes after a free, while in the original it comes before this free.
     RowInsideOperator = 90,
-    /// Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
-    /// trace.
+    /// Row `index` of a rewritten trace: a read by an operator, in its first run, that sees another value of the block
+    /// than it does in the original trace.
     RowOtherValue = 91,
-    /// Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host.
+    /// Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host, or whose copy
+    /// there has an undefined value.
     RowNotOnHost = 92,
-    /// The rewritten trace ends at row `index`, before the original's last access.
+    /// The rewritten trace ends at row `index`, before all accesses of the original were made, or in the middle of a
+    /// recomputed operator.
     RowAccessesMissing = 93,
     /// The rewritten trace ends at row `index`, and there a persistent block is not where it has to be, on the device
     /// or on the host, or does not hold its final value.
@@ -172,7 +181,7 @@ pub enum sublet_status {
     /// version.
     OperatorUnknownValue = 109,
 
-    /// The device has a bandwidth that is not positive, or a latency that is negative.
+    /// The device has a bandwidth that is not positive, a latency that is negative, or one of these that is not finite.
     Device = 110,
     /// The blocks that are swapped take `needed` bytes on the host, which can hold `got`.
     HostTooSmall = 111,

@@ -126,15 +126,16 @@ pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_
 }
 
 /// Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
-/// `set_release_pool`. The memory of a pool goes back to the device once this was called as often for the pool as
-/// sublet_torch_begin_allocate_to_pool.
+/// `set_release_pool`. Once this was called as often for the pool as sublet_torch_begin_allocate_to_pool, the memory of
+/// the pool goes back to the device, block by block as it is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_pool) {
     told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
 }
 
 /// Gives unused memory of all devices back to the driver, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes
-/// by `set_reset_fn`. A device whose streams are being captured is left as it is.
+/// by `set_reset_fn`. A device is left as it is while one of its streams is captured, or between
+/// sublet_torch_begin_allocate_to_pool and sublet_torch_end_allocate_to_pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_reset() {
     told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
@@ -153,7 +154,8 @@ pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
 /// Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
 /// first call, iterations are found in the requests; after it, only marked ones are planned.
 ///
-/// A failure tells why the iteration that ends has no plan; requests of later iterations are answered all the same.
+/// A failure that is not one of sublet_torch_stats tells why no new plan was made of the iteration that ends; requests
+/// of later iterations are answered all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut sublet_error) -> sublet_status {
     boundary(error, |_| Ok(DEVICES.with(device, Device::iteration)?))

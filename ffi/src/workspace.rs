@@ -22,9 +22,9 @@ pub struct sublet_layout {
 
 crate::plain::plain!(sublet_layout);
 
-/// The most blocks or rows that a workspace is computed for. Where pointers have 32 bits, a workspace for more would
-/// not fit into memory anyway.
-pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
+/// The most blocks or rows that a workspace is computed for: from larger numbers, the computation of its size could
+/// overflow.
+pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 17 } else { sublet_core::block::MAX_BLOCKS };
 
 /// How much memory a call needs, in words of 8 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ impl<'a> Room<'a> {
     /// Cuts a slice of `n` values off the lent memory, each made by `make` from its index. Fails if `make` does.
     ///
     /// Memory of the size that a [`Needed`] tells is enough for all values that were counted in it. Where too little is
-    /// left, the slice is empty.
+    /// left, the slice is empty, and nothing is left afterwards; debug builds fail an assertion.
     pub(crate) fn slice<T: Copy, E>(
         &mut self,
         n: usize,

@@ -40,6 +40,9 @@ static void timed(void) {
     sublet_timing timings[REWRITTEN];
     sublet_run run = {.struct_size = sizeof run};
     WORKS(sublet_simulate(&trace, &schedule, workspace, size, timings, &run, &error));
+    sublet_device backwards = {.struct_size = sizeof backwards, .out_bandwidth = -1.0};
+    sublet_trace there = on(&backwards);
+    FAILS(SUBLET_STATUS_DEVICE, 0, 0, 0, sublet_simulate(&there, &schedule, workspace, size, NULL, NULL, &error));
     /* The read is reached at 11 + 9 us and waits until 22 us. */
     CHECK(timings[6].reached == 20000.0 && timings[6].begin == 22000.0 && run.time_ns == 22000.0);
     CHECK(run.original_ns == 9000 && run.swapped_bytes == 24000 && run.peak_load == 12000 && run.host_bytes == 12000);
@@ -177,6 +180,15 @@ static void proved(void) {
     broken.residency_count = 1;
     FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 2, 1,
           sublet_verify_schedule(&trace, &broken, NULL, workspace, size, NULL, NULL, &error));
+    const uint64_t three[3] = {0};
+    broken.offsets = three;
+    broken.residency_count = 3;
+    sublet_layout larger;
+    WORKS(sublet_verify_schedule_workspace(&trace, &broken, &larger, &error));
+    void *more = lend(larger);
+    FAILS(SUBLET_STATUS_LENGTH_OVERFLOW, 1, 2, 3,
+          sublet_verify_schedule(&trace, &broken, NULL, more, larger.size, NULL, NULL, &error));
+    free(more);
     broken = schedule;
     broken.offsets = NULL;
     FAILS(SUBLET_STATUS_MISSING_FIELD, 1, 0, offsetof(sublet_schedule, offsets),

@@ -20,7 +20,8 @@
 //! A memory of 0 bytes that [`Memory::kept`] does not name is an exception: a write changes nothing there. An operator
 //! that reads a kept memory is recomputed only while the memory holds the value that the operator read.
 //!
-//! Cost: linear in the number of accesses, besides placement, fit and proof.
+//! Cost, besides placement, fit and proof: O(n log n) time on average, where n is the number of memories, operators and
+//! rows together.
 
 mod residency;
 mod stand_ins;
@@ -139,6 +140,8 @@ pub struct Recording<'a> {
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
+    /// The alignment of all offsets, in bytes.
+    alignment: u64,
 }
 
 /// How long the slices and the workspace that the caller lends to [`record`] must be. One slice is not covered: `known`
@@ -185,12 +188,14 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// By row of the planned trace: when the row happens in the simulation, in ns.
     pub timings: &'a mut [Timing],
-    /// The live ranges of memories in the arena as blocks to place, in the order of their mallocs.
+    /// The live ranges of memories in the arena as blocks to place, in the order of their mallocs. The blocks that
+    /// stand for kept memories are among them.
     pub blocks: &'a mut [Block],
     /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
     /// which of that block's live ranges this is, counted from 0.
     pub names: &'a mut [Residency],
-    /// By element of `blocks`: its offset in the arena, in bytes.
+    /// By element of `blocks`: its offset in bytes, in a plan that still has the blocks that stand for kept memories.
+    /// If there are such blocks, the offsets in `steps` can be lower: there these blocks are taken out.
     pub offsets: &'a mut [u64],
     /// The result: the steps that the framework has to do to follow the plan, in their order.
     pub steps: &'a mut [Step],
@@ -263,8 +268,8 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that live blocks would take in the arena at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories that are part of the plan. Without a plan, where no two of them share an
-    /// address, they take this many bytes.
+    /// The sum of the bytes of all memories that are not kept. Without a plan, where no two of them share an address,
+    /// they take this many bytes. Memories that no operator uses count too, although they have no place in the plan.
     pub planned_bytes: u64,
     /// The sum of the bytes of all memories that keep their place and value and are no part of the plan: those with
     /// [`Memory::kept`], and those that are read before they are written.
@@ -279,10 +284,11 @@ pub struct Planned {
 /// trace, the number of its memory, or `u32::MAX` if the block stands for a kept memory.
 ///
 /// # Errors
-/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
-/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories do not fit in 64 bits (the field `block` is
-/// then the number of a memory); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`]
-/// says, or `known` has fewer elements than there are operators.
+/// [`Error::Access`] for an access that names no memory or operator of the network, or an earlier operator than the
+/// access before it; [`Error::Alignment`] for an alignment that is not a power of two; [`Error::SizeOverflow`] if the
+/// bytes of the memories do not fit in 64 bits (the field `block` is then the number of a memory);
+/// [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or `known` has fewer
+/// elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,
@@ -309,13 +315,15 @@ pub fn record<'a>(
 }
 
 /// Plans the memory of a network that [`record`] has recorded. Writes to `output.steps` what the framework has to do
-/// before each operator, and proves the plan.
+/// before each operator, and proves the plan. The alignment is that of the recording: `options.alignment` is
+/// not read.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is the least footprint of a schedule
-/// that was found, in bytes: a limit that works. [`Error::SizeOverflow`] if the bytes of all blocks do not fit in 64
-/// bits; [`Error::Device`] if a figure of `options.device` is wrong; [`Error::TooManyBlocks`] if the trace has more
-/// blocks than can be planned; [`Error::BufferTooSmall`] if an output or the workspace is too short.
+/// that was found, in bytes: a limit that works. [`Error::SizeOverflow`] if the bytes of all live ranges, padding for
+/// their alignment included, do not fit in 64 bits (the field `block` is then the index of a live range, in the order
+/// of the mallocs); [`Error::Device`] if a figure of `options.device` is wrong; [`Error::TooManyBlocks`] if the trace
+/// has more blocks than can be planned; [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
@@ -370,6 +378,7 @@ pub fn plan(
     mut scratch: Workspace<'_>,
     output: Output<'_>,
 ) -> Result<Planned, Error> {
+    let options = &Options { alignment: recording.alignment, ..*options };
     let limited = options.limit < u64::MAX;
     let needed = recording.needed(limited);
     scratch.check(needed.workspace)?;

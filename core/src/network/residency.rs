@@ -1,6 +1,6 @@
 //! Turns the operators' uses of memories (storages of tensors) into rows of a trace.
 //!
-//! The module makes two passes over the accesses, which stand in the order of execution.
+//! The module works in two parts. Each goes over the accesses, which stand in the order of execution.
 //!
 //! 1. Some memories are *kept*: they hold a value from one iteration to the next, and are always alive. They are the
 //!    memories that the caller says are kept, those of 0 bytes, since no memory can be saved there, and those whose
@@ -8,8 +8,8 @@
 //!    the last operator that uses it. A memory that the caller says is scratch counts as scratch only if each operator
 //!    writes it before reading it. A kept memory that one operator reads and a later operator writes gets a block in
 //!    the trace that is always alive. This block, as large as the alignment, stands for the memory, so that operators
-//!    that read the memory are not recomputed after the write. The module `stand_ins` takes these blocks out of the
-//!    finished plan.
+//!    that read the memory are not recomputed after the write. A memory of 0 bytes gets such a block only if the caller
+//!    says that it is kept. The module `stand_ins` takes these blocks out of the finished plan.
 //! 2. For each operator, rows are written in this order: the mallocs of the memories that get a place in the arena, the
 //!    operator's reads, its writes, and the frees of its scratch memories and of the memories that no later operator
 //!    uses. Several uses of a memory by one operator become at most one read and one write. A read that follows a write
@@ -62,9 +62,9 @@ struct Memories<'a> {
     last: Table<'a, u32>,
     /// By memory: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
-    /// By memory: 1 + the number of its block in the trace; 0 while it has none. In the first pass over the accesses
-    /// (`look`), the table instead holds 1 + the number of the last operator so far that uses the memory; 0 if there is
-    /// none.
+    /// By memory: 1 + the number of its block in the trace; 0 while it has none. While `look` goes over the accesses
+    /// for the first time, the table instead holds 1 + the number of the last operator so far that uses the memory; 0
+    /// if there is none.
     block: Table<'a, u32>,
     /// By memory: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if the
     /// operator uses the memory at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
@@ -148,6 +148,7 @@ pub(super) fn record<'a>(
         memories: owners.into_slice().get(..position(blocks)).unwrap_or_default(),
         planned_bytes,
         kept_bytes,
+        alignment,
     })
 }
 
@@ -207,10 +208,10 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. Finds the flags of each memory: whether it is kept, scratch or of 0 bytes, and
-    /// whether it is kept and an operator writes it after an earlier operator has read it. Also finds the last operator
-    /// that uses the memory or, if it is kept, the last that writes it. Returns an error for an access that names no
-    /// memory or operator, or that is out of order.
+    /// The first part of the work, before any row is made. Finds the flags of each memory: whether it is kept, scratch
+    /// or of 0 bytes, and whether it is kept and an operator writes it after an earlier operator has read it. Also
+    /// finds the last operator that uses the memory or, if it is kept, the last that writes it. Returns an error for an
+    /// access that names no memory or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -230,7 +231,7 @@ impl Memories<'_> {
                 return refuse(AccessFault::OutOfOrder);
             }
             op = a.op;
-            // In this pass `block` holds 1 + the last operator so far that uses the memory.
+            // In this loop `block` holds 1 + the last operator so far that uses the memory.
             if a.how == Use::Read && self.block[a.memory] == 0 {
                 self.what[a.memory] |= KEPT;
             }

@@ -418,6 +418,33 @@ fn accesses_that_cannot_be() {
     assert_eq!(Pass::default().plan(&options(u64::MAX)).unwrap().0.peak, 0);
 }
 
+#[test]
+fn a_plan_has_the_alignment_of_its_recording() {
+    let mut pass = Pass::default();
+    let a = pass.memory(100, true, false);
+    let b = pass.memory(200, false, false);
+    pass.operator(1, true, &[(a, Use::Read), (b, Use::Write)]);
+    pass.operator(1, true, &[(b, Use::Read)]);
+    let planned = |alignment| {
+        pass.record(&Options { alignment: 64, ..options(u64::MAX) }, |recording| {
+            let needed = recording.needed(false);
+            let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
+            let output = Output {
+                rows: &mut vec![Row::default(); needed.rows],
+                timings: &mut vec![Timing::default(); needed.timings],
+                blocks: &mut vec![Block::default(); needed.residencies],
+                names: &mut vec![Residency::default(); needed.residencies],
+                offsets: &mut vec![0; needed.residencies],
+                steps: &mut vec![Step::default(); needed.steps],
+            };
+            let other = Options { alignment, ..options(u64::MAX) };
+            plan(recording, &other, Workspace::new(&mut words, &mut indices), output)
+        })
+    };
+    assert_eq!(planned(64).unwrap().peak, 256);
+    assert_eq!(planned(4096), planned(64));
+}
+
 /// Twice as many accesses as a search has room for, by half as many memories.
 #[test]
 fn the_most_that_is_needed_is_enough_for_networks_of_few_memories() {

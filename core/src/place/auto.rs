@@ -2,15 +2,15 @@
 //! follow as long as the budgets last.
 //!
 //! The heuristics of the [`portfolio`] reach the lower bound on most networks. First one plan is built from address 0
-//! upwards. Then comes [`coloring`](super::coloring), forward and backward in time: it places the largest blocks first.
-//! It is quick, and best where large blocks come and go in a full memory. Then comes the portfolio. If the lower bound
-//! is not reached then, the number of blocks decides what follows:
+//! upwards. Then comes [`coloring`](super::coloring), forward and backward in time, unless too many pairs of blocks are
+//! alive together: it places the largest blocks first. It is quick, and best where large blocks come and go in a full
+//! memory. Then comes the portfolio. If the lower bound is not reached then, the number of blocks decides what follows:
 //!
 //! - Up to [`search::MOST_BLOCKS`] blocks: exact search and beam search. The exact search starts from the best plan so
-//!   far, and may prove that no plan is better. With more than 600 blocks, two more methods come in later rounds.
-//!   [`outward`] places blocks outward from the busiest step. [`large_first`] searches for offsets of the large blocks
-//!   alone. It uses nodes of the exact search: a part of them if the best plan so far was found by an exact or a beam
-//!   search over all blocks, else all of them.
+//!   far, and may prove that no plan is better. With more than 600 blocks, two more methods come in later rounds: in
+//!   the second round, [`outward`] places blocks outward from the busiest step; from the second round on,
+//!   [`large_first`] searches for offsets of the large blocks alone. It uses nodes of the exact search: a part of them
+//!   if the best plan so far was found by an exact or a beam search over all blocks, else all of them.
 //! - More blocks: there is no search. Three methods follow. The first is [`outward`]. The second builds a few plans
 //!   from address 0 upwards, and compares 64 blocks before it places one. The third, [`improve`], puts the highest
 //!   blocks elsewhere and moves the blocks that are in their way.
@@ -18,15 +18,18 @@
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short. The second has the default budgets, less the nodes
 //! of the first. The third has twice the default budgets, and each later round twice those of the round before. Each
-//! round has another seed. The rounds end when the budgets are used up. The exact search and the beam search share a
-//! budget, counted in nodes of the search tree: each gets half.
+//! round has another seed. The heuristics of a later round are plans from address 0 upwards, by rules drawn at random;
+//! only with more than 600 blocks, those of the second round are the portfolio and [`outward`]. The rounds end when the
+//! budgets are used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each
+//! gets half.
 //!
 //! With at most 600 blocks and at least the default budget of nodes, the exact search of the first round begins without
 //! a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
 //! 3/10 of the default budget.
 //!
-//! If all maximal cliques of blocks alive together have the same number of bytes, the first round looks for plans
-//! without unused bytes (`tiling`) before the exact search. The beam search then has no turn in the first round.
+//! If all maximal cliques of blocks alive together have the same number of bytes, no block is pinned, and all sizes are
+//! multiples of the alignments, the first round looks for plans without unused bytes (`tiling`) before the exact
+//! search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: no further method starts once there is one.
 //!
@@ -61,7 +64,8 @@ const FEW_NODES: u64 = 4;
 const MORE_TENTHS: u64 = 3;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
-/// blocks alive together have the same number of bytes.
+/// blocks alive together have the same number of bytes, no block is pinned, and all sizes are multiples of the
+/// alignments.
 const PART_OF_TILING: u64 = 4;
 /// The exact search and [`large_first`] share a budget, in nodes of the search tree. If the best plan so far was found
 /// by an exact or a beam search over all blocks, [`large_first`] may use this budget divided by this number. Otherwise

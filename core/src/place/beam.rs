@@ -23,13 +23,15 @@
 //!    partial plans and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to
 //!    the few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
 //! 6. Several capacities are tried, all below the peak of the best plan so far: the peak is to fall by all of its
-//!    distance to the lower bound, by a half, a quarter and so on down to a 16th, but at least by the greatest common
-//!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
-//!    random numbers are added to the costs, and each pass begins at the section at which the pass before was given up.
+//!    distance to the lower bound, or to the capacity of the constraints if that is higher; by a half, a quarter and so
+//!    on down to a 16th; but at least by the greatest common divisor of the sizes. A plan that is found becomes the
+//!    best plan. Where no capacity succeeds, the width doubles, and random numbers are added to the costs. The two
+//!    passes for a capacity then begin at the section at which the last pass before them ended or was given up.
 //!
-//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the partial plan and the
-//! hole that come first. Cost of a pass: O(n · width · alive), at most 32 times as much with all tries. Memory: two
-//! tables of 64 n cells, and at most 2²¹ words from which offsets are read (n words if there are more blocks).
+//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the way that is described
+//! first in a table that is filled in a fixed but arbitrary order. Cost of a pass: O(n · width · alive), at most 32
+//! times as much with all tries. Memory: two tables of 64 n cells, and at most 2²¹ words from which offsets are read (n
+//! words if there are more blocks).
 
 mod retry;
 mod timeline;
@@ -64,8 +66,8 @@ const NARROW: u32 = 16;
 /// An attempt to place all blocks goes back and tries again where a block fits nowhere. The attempt is given up when
 /// its work is this number of times the work of an attempt without such tries.
 const PASSES: u64 = 32;
-/// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
-/// quarter and so on. The distance is halved at most this number of times.
+/// Each attempt is to lower the best peak so far by a part of its distance to the lower bound, or to the capacity if
+/// that is higher: by all of it, a half, a quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
 /// A cost is a fixed-point number with this many fraction bits. The cost of a partial plan is a sum of base-2
 /// logarithms.
@@ -199,8 +201,9 @@ struct PartialPlans<'a> {
     /// By partial plan: how many blocks are in it.
     len: Table<'a, u32>,
     /// By partial plan, two words. The first is its cost, as fixed point with 8 fraction bits: it is high if blocks
-    /// that are neighbours in memory end far apart in time. The second is a hash of which block lies at which offset,
-    /// where blocks of equal size and lifetime count as the same.
+    /// that are neighbours in memory end far apart in time. Random numbers that were added to it stay until the costs
+    /// are computed anew. The second is a hash of which block lies at which offset, where blocks of equal size and
+    /// lifetime count as the same.
     value: Table<'a, [u64; 2]>,
     /// How many partial plans there are.
     count: u32,
@@ -216,13 +219,13 @@ struct Beam<'a> {
     /// The index in `order` at which the present attempt to place all blocks turns. From there on, it goes in the other
     /// direction of time, from the section of time at which it has begun.
     turn: u32,
-    /// The section of time that the last attempt to place all blocks had come to when it was given up; at first the
-    /// busiest section.
+    /// The section of time that the last attempt to place all blocks had come to when it ended or was given up; at
+    /// first the busiest section.
     gave_up: u32,
     /// By index in `order`: how many partial plans there were after the block at this index was placed.
     kept: Table<'a, u32>,
-    /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks can change
-    /// places.
+    /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks count as the
+    /// same, whatever their alignments.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
     /// Whether the present attempt to place all blocks goes forward in time first, and then backward; if false, the

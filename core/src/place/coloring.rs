@@ -5,7 +5,7 @@
 //! placed blocks that are alive with it. Each block takes a range of addresses ("a colour") that none of its neighbours
 //! has: the lowest or the smallest *hole* (free addresses below a neighbour) that is large enough, else the range on
 //! top. The published code never looks at the hole below the first neighbour when there are two or more; here that hole
-//! counts like every other.
+//! counts like every other. Pinned blocks, which the paper does not have, come before all others.
 //!
 //! [`place_backward`] does the same with time reversed: of equal sizes, the block that ends last comes first. This is
 //! not from the paper.

@@ -13,8 +13,8 @@
 //!   All placed blocks are kept in the order of their offsets, and the search skips those that are no neighbours. O(n)
 //!   for a block.
 //! - Otherwise, a lifetime tree finds the k neighbours of a block, and they are sorted. O(k log k) for a block, plus
-//!   O(√n) at worst to find them. For all blocks, that is O(|E| log n) time, where |E| is the number of pairs of
-//!   blocks alive together; no pair is stored.
+//!   O(√n) at worst to find them. For all blocks, that is O(|E| log n) time, where |E| is the number of pairs of blocks
+//!   alive together, plus O(n √n) at worst; no pair is stored.
 //!
 //! *First fit* ends its search at the first hole that is large enough. Memory: 4 n words, 6 n indices and the tree.
 

@@ -3,7 +3,7 @@
 //!
 //! The planners of TensorFlow Lite, ExecuTorch and TVM are of this kind. The orders: size, area (size times lifetime),
 //! lifetime, each largest first; start, earliest first; size and then lifetime. Blocks that are equal in the order go
-//! by larger size, earlier start, longer lifetime, smaller index.
+//! by larger size, earlier start, longer lifetime, smaller index. Pinned blocks come before all others.
 //!
 //! Cost: O(|E| log n) time for n blocks, of which |E| pairs are alive together; linear memory. [`Fit`] says which hole
 //! a block takes.

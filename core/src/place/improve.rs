@@ -13,8 +13,9 @@
 //!    again. A block that was ejected often is seldom ejected again, so that no two blocks eject each other forever.
 //!    (Ejection chains: Glover 1996. Weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty, all blocks end within the limit: the attempt has succeeded. An attempt that has used up its
-//! share of the work fails, and leaves the plan as it was before. So the peak never rises.
+//! When the queue is empty, all blocks end within the limit: the attempt has succeeded. An attempt fails if it has used
+//! up its share of the work, or if a block would overlap a pinned block at every offset. It then leaves the plan as it
+//! was before. So the peak never rises.
 //!
 //! The *goal* is the lower bound, or the capacity if that is larger. Each attempt is to lower the peak by a part of its
 //! distance to the goal: all of it, a half, and so on down to a sixteenth, but at least 1 byte. The first part is a
@@ -31,8 +32,8 @@
 //! method finds nothing and soon ends.
 //!
 //! Ties: of offsets of equal weight, the lowest is taken. Cost: O(k log k) to place a block with k neighbours, and O(n)
-//! for each attempt. Work is counted in neighbours looked at, plus 16 for each block placed. Memory is linear. A pinned
-//! block is never ejected.
+//! for each attempt. Work is counted in neighbours looked at, plus 16 for each block placed, plus n for each attempt.
+//! Memory is linear. A pinned block is never ejected.
 
 use core::ops::ControlFlow;
 
@@ -237,9 +238,10 @@ impl<'a> Plan<'a> {
 
     /// Copies the plan with the offsets `from`, and tries to change the copy so that all blocks end at or below the
     /// address `limit`. Returns how the attempt ended, and the work that it used: 1 for each block of the plan and for
-    /// each placed block looked at, and [`STEP`] for each block that was placed. When the work reaches `work`, the
-    /// attempt is given up. `watch` is called each time that [`NEIGHBOURS_PER_BLOCK`] units of work for each block of
-    /// the plan are done; if it returns `ControlFlow::Break`, the attempt is stopped.
+    /// each placed block looked at, and [`STEP`] for each block that was placed. The attempt is given up when the work
+    /// reaches `work`, or when a block has no offset ([`Plan::put`]). `watch` is called each time that
+    /// [`NEIGHBOURS_PER_BLOCK`] units of work for each block of the plan are done; if it returns `ControlFlow::Break`,
+    /// the attempt is stopped.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,

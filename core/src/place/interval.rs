@@ -7,7 +7,7 @@
 //! set. For an interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every
 //! placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
 //!
-//! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(|E|) for the |E| edges; 3 n indices.
+//! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(n + |E|) for the |E| edges; 3 n indices.
 
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
@@ -196,8 +196,8 @@ impl<'a> Sweep<'a> {
         pairs
     }
 
-    /// The edges E of the interval graph: the pairs (i, j) of blocks with i < j whose lifetimes share a step. O(|E|)
-    /// for all pairs; none of them is stored.
+    /// The edges E of the interval graph: the pairs (i, j) of blocks with i < j whose lifetimes share a step. Takes
+    /// O(n + |E|) for all pairs of n blocks; none of them is stored.
     pub fn colliding_pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         (1..).zip(by_start).flat_map(move |(next, &i)| {

@@ -11,19 +11,21 @@
 //!    blocks as possible such that the max load of the small ones is at most a part of the max load of all blocks: a
 //!    quarter, an eighth, a 16th or a 32nd.
 //! 3. Place the large blocks by [`search`].
-//! 4. Place the small blocks from the largest size to the smallest, each at the lowest hole that is large enough.
+//! 4. If the large blocks alone end below the peak of the best plan so far, place the small blocks from the largest
+//!    size to the smallest, each at the lowest hole that is large enough.
 //!
-//! Which part is best differs from instance to instance, so these four are tried in turn. Where a part needs more than
-//! 400 large blocks, the method ends. Ties: of equal areas, the larger size first, then the earlier start, the longer
-//! lifetime, the lower index. Cost: a search over the large blocks for each part, and O(|E| log n) for the small ones,
-//! for n blocks of which |E| pairs are alive together. Memory: that of a search over at most 400 blocks, 16 KiB on the
-//! stack for these, and a linear part. In the tables, time is cut into *sections*, numbered from 0; each lifetime is a
-//! range of them.
+//! Which part is best differs from instance to instance, so these four are tried in turn. A part is left out if it
+//! needs no more large blocks than the part before it. Where a part needs more than 400 large blocks, the method ends.
+//! Ties: of equal areas, the larger size first, then the earlier start, the longer lifetime, the lower index; in step
+//! 4, of equal sizes, the earlier start, the longer lifetime, the lower index. Cost: a search over the large blocks for
+//! each part, and O(|E| log n) for the small ones, for n blocks of which |E| pairs are alive together. Memory: that of
+//! a search over at most 400 blocks, 16 KiB on the stack for these, and a linear part. In the tables, time is cut into
+//! *sections*, numbered from 0; each lifetime is a range of them.
 
 use super::gap::{Fit, Gaps};
 use super::interval::{self, Sweep};
 use super::load_tree::LoadTree;
-use super::{Options, Solver, Summary, Watch, greedy, improve_one, multistart, search};
+use super::{Options, Solver, Summary, Watch, greedy, improve_one, multistart, search, tell};
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort};
 
@@ -77,8 +79,10 @@ pub fn place(
 }
 
 /// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each entry of [`HALVINGS`],
-/// chooses large blocks, places them alone by exact search, and then places the others. A better plan goes to
-/// `offsets`. Returns the summary of the best plan; its `nodes` counts the searches of this call alone.
+/// chooses large blocks, places them alone by exact search, and then places the others. Ends early if the peak is the
+/// lower bound, if there are more than [`MOST_LARGE`] large blocks, or if `watch` returns `ControlFlow::Break` after an
+/// entry. A better plan goes to `offsets`. Returns the summary of the best plan; its `nodes` counts the searches of
+/// this call alone.
 #[inline(never)]
 pub(super) fn improve(
     blocks: &[Block],
@@ -112,7 +116,8 @@ pub(super) fn improve(
             constraints: Constraints { capacity: None, ..options.constraints },
             ..*options
         };
-        let mut tell = |now: &Summary| watch(&Summary { nodes: best.nodes + now.nodes, ..best });
+        let mut stopped = false;
+        let mut tell = |now: &Summary| tell(watch, &Summary { nodes: best.nodes + now.nodes, ..best }, &mut stopped);
         let alone = search::place(large, &share, scratch.reborrow(), found, &mut tell)?;
         best.nodes += alone.nodes;
         if alone.peak < best.peak {
@@ -125,7 +130,7 @@ pub(super) fn improve(
                 offsets.copy_from(&trial);
             }
         }
-        if watch(&best).is_break() {
+        if stopped || watch(&best).is_break() {
             break;
         }
     }

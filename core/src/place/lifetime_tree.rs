@@ -9,8 +9,9 @@
 //! better rank first. A query for the best rank leaves out nodes whose best rank is no better than the best found so
 //! far.
 //!
-//! Cost: O(n log n) to build over n blocks. A query visits O(√n) nodes at worst, a few dozen in practice. To make a
-//! block a member, or no member, costs O(log n). Memory: 4 n + 10 ⌈n/8⌉ indices.
+//! Cost: O(n log n) to build over n blocks. A query for the best rank visits a few dozen nodes in practice, at worst
+//! all nodes. A query for all members in its ranges also visits the nodes above each of them. To make a block a member,
+//! or no member, costs O(log n). Memory: 4 n + 10 ⌈n/8⌉ indices.
 
 use core::ops::Range;
 

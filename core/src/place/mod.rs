@@ -47,12 +47,13 @@ pub struct Options {
     pub seed: u64,
     /// The budget, in blocks placed, of the heuristics that could go on without end: [`multistart`], [`outward`],
     /// [`improve`], and the placement in many orders by [`overlap`]. [`multistart`] always finishes its first plan,
-    /// whatever the budget.
+    /// whatever the budget. [`portfolio`] has this budget a second time, for those of its methods whose time grows with
+    /// the number of pairs of blocks that are alive together.
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
     /// each 1,024 blocks and sections of time that it looks at, so that a node stands for about 3 µs of work on every
-    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its
-    /// methods.
+    /// instance. [`large_first`] and the search in [`overlap`] have this budget too. Beam search ([`beam`]) gets the
+    /// time that so many nodes take. [`auto`] divides the budget among its methods.
     pub nodes: u64,
     /// The techniques that the exact search uses; its other techniques are turned off.
     pub techniques: search::Techniques,
@@ -179,9 +180,10 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: runs quick heuristics first: [`coloring`], forward and backward in time, and those of the
-    /// [`portfolio`]. If their best peak is above the lower bound, slower methods follow. Which ones depends on the
-    /// number of blocks: with few it is the exact [`search`] above all, with many it is heuristics alone.
+    /// [`auto`]: runs quick heuristics first: one plan built from address 0 upwards, [`coloring`], forward and backward
+    /// in time, and those of the [`portfolio`]. If their best peak is above the lower bound, slower methods follow.
+    /// Which ones depends on the number of blocks: with few it is the exact [`search`] above all, with many it is
+    /// heuristics alone.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
@@ -330,9 +332,10 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Gives every block an offset by the method that `solver` names, and tells `watch` the result so far: at every
-/// improvement, and in between to report progress. If `watch` returns `ControlFlow::Break`, the method ends with its
-/// best result. Methods that make only one plan do not call `watch`.
+/// Gives every block an offset by the method that `solver` names, and tells `watch` the result so far: after
+/// improvements, and in between to report progress. The last improvement may be told by the returned summary alone. If
+/// `watch` returns `ControlFlow::Break`, the method ends with its best result. Methods that make only one plan do not
+/// call `watch`.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
@@ -419,8 +422,9 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
 /// third argument. Returns the summary of the plan that is then in the slice; its peak is never higher.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
-/// Builds one plan from address 0 upwards, and lowers its peak by the method `improve`. `needed` is the length of a
-/// workspace that is enough for `improve` and for [`multistart`], which builds the first plan.
+/// Builds one plan from address 0 upwards, and lowers its peak by the method `improve`. If `watch` returns
+/// `ControlFlow::Break` at the first plan, that plan is the result. `needed` is the length of a workspace that is
+/// enough for `improve` and for [`multistart`], which builds the first plan.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,

@@ -18,11 +18,13 @@
 //!
 //! A start ends as soon as its peak cannot be below the best peak so far. There are two signs of that: a block ends at
 //! or above the best peak; or the height of a line, plus the load still to be placed over its busiest step, is at or
-//! above the best peak. A start that changes the best one ends only when its peak must be above the best. The method
-//! ends when the peak is the lower bound.
+//! above the best peak. The rule that always takes the block of greatest worth (`Rule::Rank`) knows only the first
+//! sign. A start that changes the best one ends only when its peak must be above the best. The method ends when the
+//! peak is the lower bound.
 //!
 //! Ties: of equal worth, the lowest index first. Cost: a start places n blocks at O(log n) each in practice. Work is
-//! counted in blocks placed; a block counts several times under a rule that looks at more blocks.
+//! counted in blocks placed, plus an eighth of n for each start; a block counts several times under a rule that looks
+//! at more blocks.
 
 use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;

@@ -17,12 +17,13 @@
 //! The cost of a gap for a block has two parts. One is the bytes of the gap that the block would leave unused, at most
 //! its own size. The other is high if the block and the neighbour beside which it would lie end far apart, because
 //! neighbours that end together leave one large gap. It is the steps between the two ends, divided by the block's
-//! lifetime, times its size, times a *weight*. A gap that the block fills costs nothing.
+//! lifetime, times its size, times a *weight*; 0 beside address 0. A gap that the block fills costs nothing.
 //!
 //! No number of groups and no weight is best everywhere. Each order of the stack is tried with several weights on each
 //! side; of each side, the best result is kept. After a few fixed numbers of groups, the numbers of groups and the
 //! weights are drawn at random, and so are numbers that are added to the begins and ends that decide the order. The
-//! placement of a side is given up when its peak reaches that of the best plan.
+//! placement of a side is given up when its peak reaches that of the best plan, or that of the side's best result with
+//! this order.
 //!
 //! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost for a block:
 //! O(log n) to find the gaps that are large enough, then a look at each of them that may cost less, and O(gaps) to keep
@@ -43,7 +44,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
 /// A block goes into the gap between two blocks in memory that costs least. One part of this cost is high if the block
 /// and its neighbour end at steps far apart: the steps between their ends, divided by the block's lifetime, times its
-/// size. That part is multiplied by a weight. These weights are tried, each with every number of groups in [`GROUPS`].
+/// size. That part is multiplied by a weight. On each side, these weights are tried in turn with every number of groups
+/// in [`GROUPS`], until the peak of the side is good enough, or no longer above that of the rest of the plan. After
+/// these numbers of groups, each weight is multiplied by a random factor from 2^-1.5 to 2^1.5.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
 /// Work is counted in blocks placed. To look at this number of gaps between blocks in memory counts as much as to place
 /// one block. So does moving eight times this number of gaps in their sorted table.
@@ -60,7 +63,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// bytes alive, and go on in both directions of time. Keeps the best plan. If any block is pinned, keeps the first
 /// plan. Otherwise ends when one of these is true:
 ///
-/// - `options.work` blocks have been placed.
+/// - `options.work`, counted in blocks placed, is used up. To look at many gaps in memory, and to begin a plan, counts
+///   too.
 /// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
 /// - `watch` has returned `ControlFlow::Break`.
 ///
@@ -97,7 +101,7 @@ pub fn place(
 /// the plan that is then in `offsets`. If any block is pinned, leaves the plan as it is. Otherwise ends when one of
 /// these is true:
 ///
-/// - `options.work` blocks have been placed.
+/// - The work, as `Space::work` counts it, has reached `options.work`.
 /// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
 /// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(

@@ -11,14 +11,16 @@
 //!    with blocks of equal size in either of those two orders.
 //! 3. The best of these orders is changed again and again: a few blocks are moved to other places in the order, at
 //!    random. A change that does not raise the peak is kept; one that raises it is kept rarely.
-//! 4. Where the peak stays above the lower bound (see [`lower_bound`]), an exact search lowers the peak, raises the
-//!    lower bound, or both: `search`.
+//! 4. Where the peak stays above the lower bound (see [`lower_bound`]), and above the capacity if there is one, an
+//!    exact search lowers the peak, raises the lower bound, or both: `search`.
 //!
 //! Cost: O(n² log n) for each order, linear memory. The search is done only for up to 1,024 blocks of which none may
-//! overlap more than two inputs.
+//! overlap more than two inputs; it needs n²/64 words of memory more.
 
 mod pairs;
 mod search;
+
+use core::ops::ControlFlow;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -44,7 +46,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 
 /// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. Each output is
 /// overlapped with at most two of its inputs; further pairs are ignored. The summary's lower bound is that of
-/// [`lower_bound`], or a higher one that the search has proved.
+/// [`lower_bound`], or a higher one that the search has proved. Its solver is [`Solver::Search`] if the search made the
+/// plan; otherwise the solver of the name `size-first-fit`, whichever order made the plan. `watch` is called after each
+/// plan of a randomly changed order, and every 256 nodes of the search.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
@@ -88,15 +92,16 @@ pub fn place(
         solver: Solver::Greedy(super::greedy::Order::Size, super::Fit::First),
         nodes: 0,
     };
-    by_order(&pairs, options, &mut best, offsets, scratch.reborrow(), watch);
-    search::improve(&pairs, options, &mut best, offsets, scratch, watch)?;
+    if by_order(&pairs, options, &mut best, offsets, scratch.reborrow(), watch).is_continue() {
+        search::improve(&pairs, options, &mut best, offsets, scratch, watch)?;
+    }
     finish(best, options)
 }
 
 /// Places the blocks by first fit in four orders, then in orders made from the best of these by random changes. If a
 /// plan has a lower peak than `best`, writes the plan to `offsets` and its peak to `best`. All four orders are tried.
 /// The random changes end when `options.work` is used up, when `watch` returns `ControlFlow::Break`, or when the peak
-/// is the lower bound or within the capacity.
+/// is the lower bound or within the capacity. Returns the last answer of `watch`.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -104,7 +109,7 @@ fn by_order(
     offsets: &mut [u64],
     mut scratch: Workspace<'_>,
     watch: Watch<'_>,
-) {
+) -> ControlFlow<()> {
     let (n, blocks) = (pairs.len(), pairs.blocks);
     let mut fit = FirstFit::new(pairs, options.constraints.alignment, &mut scratch);
     let (mut order, mut tried) = (scratch.indices(blocks.len()), scratch.indices(blocks.len()));
@@ -144,15 +149,15 @@ fn by_order(
             order.copy_from(&tried);
         }
         fit.keep(best, peak, offsets);
-        if watch(best).is_break() {
-            break;
-        }
+        watch(best)?;
     }
+    ControlFlow::Continue(())
 }
 
-/// A lower bound on the peak, in bytes. At each step, the load (the bytes alive) less the bytes that overlaps may spare
-/// is computed; the bound is the highest of these numbers, or the highest end of a pinned block if that is more. Cost:
-/// O(n (n + m)) for n blocks and m entries of `overlaps`.
+/// A lower bound on the peak, in bytes. At each step at which a block begins or one has just ended, the load (the bytes
+/// alive) less the bytes that overlaps may spare is computed; the bound is the highest of these numbers, or the highest
+/// end of a pinned block if that is more. Cost: O(n (n + m)) for n blocks and m entries of `overlaps`, and O(m) more for each entry whose two
+/// blocks have equal lifetimes.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; and [`Error::NoOverlap`] for an entry of `overlaps` that
@@ -171,8 +176,9 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// A lower bound on the peak, in bytes. At each step, the load (the bytes alive) less the bytes that overlaps may spare
-/// is computed; the bound is the highest of these numbers, or the highest end of a pinned block if that is more.
+/// A lower bound on the peak, in bytes. At each step at which a block begins or one has just ended, the load (the bytes
+/// alive) less the bytes that overlaps may spare is computed; the bound is the highest of these numbers, or the highest
+/// end of a pinned block if that is more.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
@@ -180,7 +186,7 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         load.saturating_sub(spared(blocks, overlaps, step))
     };
     let pinned = blocks.iter().filter_map(|b| Some(b.pin? + b.size)).max().unwrap_or(0);
-    blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
+    blocks.iter().map(|b| load(b.start).max(load(b.end))).fold(pinned, u64::max)
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. An output may share with an input all of its
@@ -303,6 +309,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
 mod tests {
     use super::*;
     use crate::Constraints;
+    use crate::place::tests::cut;
     use crate::verify::{overlap_workspace, verify_overlapping};
     use core::ops::ControlFlow;
     use proptest::prelude::*;
@@ -481,6 +488,31 @@ mod tests {
         let (summary, offsets) = run(&blocks, &overlaps, &Options::default()).unwrap();
         assert_eq!((summary.peak, summary.lower_bound), (16, 16));
         assert_eq!(check(&blocks, &overlaps, &offsets, &Constraints::NONE), Ok([16, 16]));
+    }
+
+    #[test]
+    fn two_outputs_over_one_input_have_no_room_once_it_has_died() {
+        let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8), Block::new(1, 3, 8)];
+        let overlaps = [1, 2].map(|output| Overlap { output, input: 0, distance: 0 });
+        let (summary, offsets) = run(&blocks, &overlaps, &Options::default()).unwrap();
+        assert_eq!((summary.peak, summary.lower_bound), (16, 16));
+        assert_eq!(check(&blocks, &overlaps, &offsets, &Constraints::NONE), Ok([16, 16]));
+    }
+
+    #[test]
+    fn one_break_of_the_watch_ends_it() {
+        let blocks = cut(60, 30, 1000, 1);
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut told = 0;
+        let mut watch = |_: &Summary| {
+            told += 1;
+            if told == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut offsets = vec![0; blocks.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let summary = place(&blocks, &[], &Options::default(), scratch, &mut offsets, &mut watch).unwrap();
+        assert!(told == 1 && summary.peak > summary.lower_bound, "{summary:?}");
     }
 
     #[test]

@@ -27,10 +27,10 @@
 //! one goes on top of it.
 //!
 //! Cost: a few steps to find and split a line; O(log n) to see whether any block fits; a visit of the lifetime tree (a
-//! few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each block. Lines are a list over
-//! *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. A line
-//! is named by the number of its first section. Blocks are numbered anew in the order of their begins, so that what
-//! happens at one time lies side by side in memory.
+//! few dozen nodes in practice, all at worst) to find the best; with p pins, O(p) more for each block. Lines are a list
+//! over *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. A
+//! line is named by the number of its first section. Blocks are numbered anew in the order of their begins, so that
+//! what happens at one time lies side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;
@@ -110,9 +110,10 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// [`Rule::Level`] may raise a line of the skyline, and leave the bytes below it unused. It raises the line only if the
-/// rise is at most a 128th of the bytes by which the neighbouring line is fuller: these bytes shifted right by this
-/// number of bits. The fullness of a line is its height plus the load still to be placed over it.
+/// [`Rule::Level`], [`Rule::Flush`] and [`Rule::WideFlush`] may raise a line of the skyline, and leave the bytes below
+/// it unused. They do so only if the rise is at most a 128th of the bytes by which the neighbouring line is fuller:
+/// these bytes shifted right by this number of bits. The fullness of a line is its height plus the load still to be
+/// placed over it.
 const LEVEL: u32 = 7;
 /// [`Rule::Flush`] chooses the next block from this number of blocks: the ones of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
@@ -238,9 +239,10 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit` bytes. Writes the offsets,
-    /// in bytes, to `offsets`. Returns the peak in bytes, or `None` if it has given up; and how many blocks without a
-    /// pin were placed.
+    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit` bytes. [`Rule::Rank`] sees
+    /// this only when a block ends at `limit` or above, the other rules also by the load still to be placed. Writes the
+    /// offsets, in bytes, to `offsets`. Returns the peak in bytes, or `None` if it has given up; and how many blocks
+    /// without a pin were placed.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);

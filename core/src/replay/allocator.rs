@@ -18,12 +18,14 @@
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
 //! the caller does not, [`Detector`] finds them: it watches the requests for a period, the number of mallocs and frees
 //! after which they repeat. It stops when they have repeated for so long that this period cannot be a part of a longer
-//! one, and watches again from the first request that diverges from the plan.
+//! one. It watches again from the first request that gets no planned address in an iteration that differs from the
+//! plan.
 //!
 //! A plan is given up within an iteration in three cases: a quarter of its requests, and at least eight, were missed
 //! (they are not in the plan, or their place was taken); more than 16 blocks are live that the plan has freed already;
-//! or the pool runs out of memory. The arena then goes back to the pool, except for its live blocks, which become
-//! blocks of the pool at their addresses. So memory is never handed out twice, and live blocks never move.
+//! or the pool has no room for a request, and may have it without the plan. The arena then goes back to the pool,
+//! except for its live blocks, which become blocks of the pool at their addresses. So memory is never handed out twice,
+//! and live blocks never move.
 //!
 //! A [`Source`] may give further ranges of addresses. If no run of free bytes is large enough for a request, the source
 //! is asked before the plan is given up. It is asked for a quarter of the memory there is, for 1 MiB, or for the
@@ -77,7 +79,7 @@ pub struct Statistics {
     /// How many requests were answered from a plan.
     pub hits: u64,
     /// How many requests came while a plan was followed and were not answered from it. They were served without the
-    /// plan.
+    /// plan. Those that the plan expects, but has no place for, are counted too.
     pub misses: u64,
     /// How many plans were followed so far, whether made by the allocator or adopted from elsewhere.
     pub plans: u64,
@@ -138,7 +140,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     iterations: Iterations,
     /// How many calls of [`interrupt`](Self::interrupt) are still to be undone by a [`resume`](Self::resume).
     pub(super) interruptions: u32,
-    /// Whether mallocs and frees are recorded now.
+    /// Whether mallocs and frees are recorded now; mallocs are not while requests are interrupted.
     pub(super) recording: bool,
     /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
     /// Counted only if the caller marks iterations.
@@ -219,8 +221,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`] if `bytes` is 0; [`Error::OutOfMemory`] if no run of free bytes is large enough;
-    /// [`Error::BufferTooSmall`] if more blocks are alive than [`Config::live`] allows. After an error the allocator
-    /// can be used as before, but it may have given up the plan to make room.
+    /// [`Error::BufferTooSmall`] if more blocks outside the plan are alive than [`Config::live`] allows. After an error
+    /// the allocator can be used as before, but it may have given up the plan to make room.
     #[inline]
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= self.most {
@@ -271,8 +273,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
-    /// iteration had more mallocs and frees than the [`Config`] allows: the old plan then stays. [`Error::OutOfMemory`]
-    /// if no run of free bytes is large enough for the new plan.
+    /// iteration had more mallocs and frees than the [`Config`] allows: the old plan then stays. With every other error
+    /// there is no plan: [`Error::OutOfMemory`] if no run of free bytes is large enough for the new one;
+    /// [`Error::BufferTooSmall`] if more blocks outside it are alive than [`Config::live`] allows.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if self.iterations != Iterations::Within {
             return Ok(());
@@ -301,7 +304,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// # Errors
     /// [`Error::BufferTooSmall`] if twice the number of the plan's blocks, for a malloc and a free each, is more than
     /// [`Config::events`]: the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for
-    /// the plan: the allocator then goes on without a plan.
+    /// the plan, [`Error::BufferTooSmall`] if more blocks outside it are alive than [`Config::live`] allows: the
+    /// allocator then goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (blocks, got) = (plan.blocks().len(), self.config.events);
@@ -404,7 +408,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Serves a request that the plan does not answer, from the pool. Gives up the plan first, if the requests differ
-    /// too much from it.
+    /// too much from it. If requests of this iteration differ from the plan and nothing is recorded, recording begins.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;

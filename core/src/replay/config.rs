@@ -9,8 +9,9 @@ use crate::{Block, WorkspaceLen, verify};
 /// makes plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The bytes of the first range of addresses from which the allocator serves requests. With 0 there is no range
-    /// until a request needs one and the [`Source`](super::Source) gives it.
+    /// The bytes of the first range of addresses from which the allocator serves requests; what is above a multiple of
+    /// the alignment is not used. With 0 there is no range until a request needs one and the [`Source`](super::Source)
+    /// gives it.
     pub capacity: u64,
     /// The most ranges of addresses that the allocator may have at once, at least 1. Without a
     /// [`Source`](super::Source), which gives further ranges, there is only one.
@@ -19,10 +20,10 @@ pub struct Config {
     pub alignment: u64,
     /// The most events that an iteration may have: mallocs and frees, counted together.
     pub events: usize,
-    /// The most blocks outside the plan that may be alive at once.
+    /// How many blocks outside the plan may be alive at once. Where no plan is followed, half of `events` more may be.
     pub live: usize,
-    /// The solver that makes the plans. The memory that it needs grows linearly with `events`, except for solvers that
-    /// search.
+    /// The solver that makes the plans. The memory that it needs grows linearly with `events`. Only [`Solver::Search`]
+    /// and, up to a few thousand blocks, [`Solver::Auto`] also need a table that grows with the square of `events`.
     pub solver: Solver,
     /// The options of the solver: its seed and its effort. The constraints in these options are not used.
     pub options: Options,
@@ -31,7 +32,7 @@ pub struct Config {
 impl Config {
     /// A configuration with the alignment of a GPU, 256 bytes, one range of addresses, and [`Solver::Portfolio`] as its
     /// solver. `capacity` is the length of the range in bytes. `events` is the most mallocs and frees, counted
-    /// together, that an iteration may have. `live` is the most blocks outside the plan that may be alive at once.
+    /// together, that an iteration may have. `live` is how many blocks outside the plan may be alive at once.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());
@@ -70,7 +71,8 @@ pub(super) const fn pool_live(config: &Config) -> usize {
 /// Length of the memory that an allocator keeps as long as it lives: for its pool, for the detector that finds
 /// iterations, and for the plan that it follows.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
-    pool::workspace_of(pool_live(config), config.ranges)
+    let ranges = if config.ranges == 0 { 1 } else { config.ranges };
+    pool::workspace_of(pool_live(config), ranges)
         .and(period::workspace(config.events))
         .and(follow::workspace(config.events))
 }
@@ -95,6 +97,13 @@ pub const fn memory(config: &Config) -> MemoryLen {
 mod tests {
     use super::*;
     use crate::place::Solver;
+
+    #[test]
+    fn no_ranges_are_one() {
+        let of = |ranges| memory(&Config { ranges, ..Config::new(1 << 10, 16, 4) });
+        assert_eq!(of(0), of(1));
+        assert_ne!(of(2), of(1));
+    }
 
     #[test]
     fn an_iteration_of_fewer_blocks_than_are_provided_for_can_be_planned() {

@@ -44,7 +44,8 @@ pub enum Answer {
     Placed(u64),
     /// The plan expects the request, but has no place for its block, which outlives the iteration.
     Outside,
-    /// The request is not what the plan expects, or its place is taken by a block that should have been freed before.
+    /// The request is not what the plan expects, or its place is taken by a block that should have been freed before. A
+    /// place counts as taken if so many such blocks are live that it is not known where they lie.
     Missed,
 }
 

@@ -30,8 +30,9 @@ impl<S: Source> Allocator<'_, S> {
 
     /// Allocates `size` bytes at a multiple of `alignment` from the pool, by a call of `malloc`, and returns their
     /// address. If no run of free bytes is large enough, takes a range of addresses from the [`Source`]. If that does
-    /// not help, and the range in which the arena lies would be large enough if it were empty, gives up the plan, so
-    /// that the memory of its arena can be used. `Err` if `malloc` still fails.
+    /// not help, or the pool can hold no more blocks, the plan is given up, so that the memory of its arena can be
+    /// used. It is not given up if the range in which the arena lies is too small for the block even when it is empty.
+    /// `Err` if `malloc` still fails.
     pub(super) fn take_from_pool(
         &mut self,
         size: u64,
@@ -82,8 +83,9 @@ impl<S: Source> Allocator<'_, S> {
     }
 
     /// Adds 1 to the age of every range: the iterations since a block was last placed in it. Returns to the [`Source`]
-    /// the empty ranges of age [`IDLE`] or more. Called after each iteration; does nothing if the source gives no
-    /// further ranges.
+    /// the empty ranges of age [`IDLE`] or more. Called after each iteration that the caller marks; where the caller
+    /// marks none, each time that all requests of the plan have come and another request follows. Does nothing if the
+    /// source gives no further ranges.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();

@@ -7,7 +7,7 @@ use crate::{Block, Error};
 
 impl<S: Source> Allocator<'_, S> {
     /// Allocates `bytes` bytes at an address that is a multiple of `alignment`. If `alignment` is more than the
-    /// allocator's own, the block is allocated without a plan, in O(log n) with n live blocks.
+    /// allocator's own, the request is not recorded, and is served without the plan, in O(log n) with n live blocks.
     ///
     /// # Errors
     /// As [`malloc`](Self::malloc); [`Error::Alignment`] if `alignment` is no power of two.
@@ -60,8 +60,8 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns each range of addresses in which no block lives to the allocator's [`Source`]. Does nothing if the
-    /// source never gives a second range.
+    /// Returns each range of addresses in which no block lives to the allocator's [`Source`]. The range of the plan's
+    /// arena stays, even if no block lives there. Does nothing if the source never gives a second range.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);

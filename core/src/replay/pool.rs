@@ -438,7 +438,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The most blocks that a pool can hold at once.
+/// The most live blocks for which a pool can be made.
 const MOST_LIVE: usize = 1 << 28;
 
 fn by_address(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> u64 {

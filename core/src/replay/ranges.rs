@@ -19,8 +19,9 @@ pub trait Source {
     fn grows(&self) -> bool;
 
     /// Gives a range of at least `bytes` bytes, which nobody else uses until the allocator gives it back; `None` if the
-    /// source has no such range. A range that does not begin at a multiple of the allocator's alignment is given back
-    /// at once.
+    /// source has no such range. A range that the allocator cannot use is given back at once: one that does not begin
+    /// at a multiple of the allocator's alignment, is shorter than it, ends beyond 64 bits, or shares an address with
+    /// another range.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
     /// Takes back a range that [`take`](Self::take) gave, with the same begin and bytes.

@@ -1,8 +1,8 @@
 //! An ordered set of numbers, in memory that the caller lends.
 //!
 //! Problem: the pool of an allocator keeps its blocks in the order of their addresses, and its runs of free bytes in
-//! the order of their sizes. It asks each of the two sets for the member whose key, an address or a size, is nearest
-//! above or below a given one. The memory of the pool is fixed.
+//! the order of their sizes. It asks each of the two sets for the member with the lowest key, an address or a size,
+//! that is at least a given one, or the highest that is at most it. The memory of the pool is fixed.
 //!
 //! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of
 //! the node's number, so that the tree is the same in every run. Keys are not stored: the caller gives a function that

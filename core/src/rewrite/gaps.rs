@@ -11,8 +11,8 @@
 //! block's final version has to be on the host at the end. In exchange, the gaps of its initial version need no copy
 //! out. A block may be on the host in the tail only if it is there at the start too.
 //!
-//! Blocks smaller than a given size have no gaps. Every gap ends with an access or with the iteration, never with a
-//! free. Cost: O(rows).
+//! Blocks that may not be swapped ([`Swappable`]) have no gaps. Every gap ends with an access or with the iteration,
+//! never with a free. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;

@@ -18,8 +18,8 @@
 //! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the
 //! end of the iteration gets longer by the whole overhead.
 //!
-//! Rows are looked at in the order of falling load, until the load is below the bound that was found. Cost: O(rows ·
-//! idle times) at worst, in practice over few rows; linear workspace.
+//! Rows are looked at in the order of falling load, until the load is not above the bound that was found. Cost: O(rows
+//! · idle times) at worst, in practice over few rows; linear workspace.
 
 use core::ops::Range;
 
@@ -205,7 +205,7 @@ impl IdleBlocks<'_> {
 
     /// Lists the idle times of all blocks, and sorts them in two ways: by when the block's value was written, and by
     /// when they end. Each idle time is given to `count` before it is listed: `count` returns it, perhaps changed, or
-    /// none to leave it out.
+    /// none to leave it out. Its `writer_before` is none at that time, and is found later.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -384,8 +384,8 @@ impl Away<'_> {
     /// Does nothing if that time is not within the idle time.
     /// - `after`: whether that time is after the access that begins the idle time.
     /// - `before`: whether it is before the access that ends the idle time.
-    /// - `start`, `finish`, `deadline`: a copy out has to end by `start`; a copy in begins at `finish` and has to end
-    ///   by `deadline`. Each is in ns from the start of the iteration in which it lies.
+    /// - `start`, `finish`, `deadline`: a copy out has to end by `start`; a copy in may begin at `finish`, and has to
+    ///   end by `deadline`. Each is in ns from the start of the iteration in which it lies.
     fn add(
         &mut self,
         program: &Program<'_>,
@@ -458,7 +458,7 @@ impl Away<'_> {
 }
 
 /// The time, in ns, by which a schedule takes longer than the original. It is divided at one operator into time that is
-/// added before it and time that is added after it.
+/// added before it and time that is added after it. In [`least_load`] a row takes the place of the operator.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
     /// The time, in ns, that is added before the operator at which the overhead is divided: the operator runs so much
@@ -479,7 +479,7 @@ const DIVISIONS: u32 = 48;
 /// is best. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either time grows.
 /// The result may be a little too high, as the best division is found approximately. If `enough`, a number of bytes, is
 /// given, the search ends once it is known whether that many bytes can be away. The result then says only this: if it
-/// is below `enough`, that many bytes cannot be away. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`]
+/// is below `enough`, that many bytes cannot be away. Cost: up to 3 calls of `elsewhere` in each of up to [`DIVISIONS`]
 /// steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);

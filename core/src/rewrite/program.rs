@@ -56,8 +56,8 @@ impl<'a> Program<'a> {
     /// Finds the operators and blocks of a trace whose blocks are numbered below `blocks`.
     ///
     /// # Errors
-    /// [`Error::Row`] for a row with a block number that is not below `blocks`, a copy, an operator that is recomputed,
-    /// or a second malloc of a block.
+    /// [`Error::Row`] for a row with a block number that is not below `blocks`, a copy, an access by a recomputed
+    /// operator, or a second malloc of a block.
     pub(super) fn new(rows: &'a [Row], blocks: usize, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let mut program = Self::lend(rows.len(), blocks, rows, scratch);
         program.find_blocks()?;

@@ -5,16 +5,16 @@
 //! - *local*: the block is allocated and freed by one operator, as its workspace;
 //! - *managed*: it is freed within the trace, and each of its versions can be recomputed. It may be freed and
 //!   recomputed wherever that helps;
-//! - *lasting*: it is freed within the trace, and one of its versions cannot be recomputed. It lives from its first
-//!   write to its last access only, since recordings often free such blocks late;
+//! - *lasting*: it is freed within the trace, an operator writes each of its versions, and one of them cannot be
+//!   recomputed. It lives from its first write to its last access only, since recordings often free such blocks late;
 //! - *recorded*: all others. They are allocated and freed as in the recording.
 //!
 //! The mallocs and frees of managed and lasting blocks are written by the plan of recomputation, not taken from the
 //! recording. Where the two need not be told apart, both are called managed below.
 //!
-//! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
-//! reads has a value: it was written before, or its block is persistent, as a weight is. A recomputation does not
-//! access the persistent blocks that the operator both reads and writes. Cost: O(rows).
+//! An operator may be recomputed if it has a number, its [`Operator::rerun`](crate::trace::Operator::rerun) says so,
+//! and all that it reads has a value: it was written before, or its block is persistent, as a weight is. A
+//! recomputation does not access the persistent blocks that the operator both reads and writes. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -32,7 +32,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum Owner {
     /// The recording decides: the block is allocated and freed as recorded.
     Recorded,
-    /// The block is the workspace of one operator, which allocates it at its start and frees it at its end.
+    /// The block is the workspace of one operator: its malloc and its free are both among the rows of this operator.
     Local,
     /// The plan of recomputation decides: the block is allocated where it is written, and may be freed wherever memory
     /// is short, as every value of it can be recomputed.
@@ -107,7 +107,7 @@ record! {
 }
 
 record! {
-    /// A value that an operator writes and that can be recomputed.
+    /// A value that an operator writes, of a block all of whose values can be recomputed.
     pub(super) struct Made {
         pub(super) block: BlockId,
         pub(super) version: VersionId,

@@ -19,8 +19,9 @@
 //! At the end, compute takes the time that the original trace took after its last access. The simulation ends when all
 //! queues are empty.
 //!
-//! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
-//! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.
+//! Cost: one pass over the rows, a binary search for each operator, and a few words of scratch for each row and block.
+//! Floating-point numbers are only added, multiplied, divided and compared, in a fixed order, so that every platform
+//! finds the same times.
 
 pub use super::device::Device;
 use super::links::Links;
@@ -78,13 +79,14 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 
 /// Simulates how long the trace `rewritten` takes on `device`; `rewritten` has the operators of `recorded`, in any
 /// order, and may recompute them and copy blocks. Writes to `timings` when each row of `rewritten` happens. Does not
-/// check that the trace is valid. O(rows).
+/// check that the trace is valid. O(rows log rows).
 ///
 /// # Errors
-/// [`Error::Row`] for an access that does not match the recording, for a block number that names neither a block of the
-/// recording nor a block's mask (see [`Recorded`]), or for a recording that recomputes an operator, or has other
-/// accesses between those of one operator; [`Error::TooManyBlocks`] for more blocks than [`block::MAX_BLOCKS`];
-/// [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is too short.
+/// [`Error::Row`] for an access of an operator that has no access to do by the recording, for more accesses without
+/// operator than the recording has, for a block number that names neither a block of the recording nor a block's mask
+/// (see [`Recorded`]), or for a recording that recomputes an operator, or has other accesses between those of one
+/// operator; [`Error::TooManyBlocks`] for more blocks than [`block::MAX_BLOCKS`]; [`Error::BufferTooSmall`] if there is
+/// not one timing for each row, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
@@ -128,6 +130,9 @@ pub fn simulate(
     scratch.check(workspace(rows.len(), blocks))?;
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });
+    }
+    if !device.is_sound() {
+        return Err(Error::Device);
     }
     let numbers = recorded.numbers();
     let mut queues = Queues::new(device, numbers, &mut scratch);
@@ -228,7 +233,8 @@ impl<'a> Queues<'a> {
     }
 
     /// Delays compute until the copies of the block that `access` reads or writes are done: the copy in and, for a
-    /// write, the copy out too. Called for all accesses of an operator when the operator starts.
+    /// write, the copy out too. Called for all accesses of an operator when the operator starts, and for each access to
+    /// a mask.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

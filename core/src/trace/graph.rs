@@ -7,7 +7,7 @@
 //! 1. The operators are put in topological order. A list that is in such an order keeps it, and operators keep their
 //!    numbers.
 //! 2. The rows at time 0 first allocate the persistent tensors ([`Storage::Persistent`]); then they allocate and write
-//!    the tensors that no operator produces, which are the inputs of the iteration.
+//!    the tensors that operators use and none produces, which are the inputs of the iteration.
 //! 3. Each operator allocates what it produces, reads its inputs and allocates its workspace: memory that it needs only
 //!    while it runs. Then its time passes. Then it writes and frees the workspace, and writes its outputs. Then those
 //!    of its inputs and outputs that no later operator needs are freed, in their order.

@@ -124,7 +124,8 @@ pub(crate) fn of_rows<'a>(
 }
 
 /// Checks that each row of a trace can follow the rows before it. Returns an error for the first row that cannot, such
-/// as a free of a block that is not allocated; for 2³² or more rows; and for a `block_count` of 2²⁸ or more.
+/// as a free of a block that is not allocated; for 2³² or more rows; for a `block_count` of 2²⁸ or more; and if the
+/// workspace is too short.
 pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
     block::check_count(block_count)?;
     follow(rows, block_count, scratch, |_, _, _, _| ())

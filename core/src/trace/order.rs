@@ -4,10 +4,11 @@
 //! the last. Which topological order has the least max load? It is NP-hard (Sethi 1975); most real networks are easy.
 //!
 //! Steps:
-//! 1. The order as it is given is the incumbent, the best order so far. The most bytes that any operator touches are a
-//!    lower bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is
-//!    proved to be the best. `cut` looks for a higher lower bound: for each operator, the fewest bytes that can be
-//!    alive while it runs; the highest of these figures is the bound.
+//! 1. The order as it is given, or a topological order if it is none, is the incumbent, the best order so far. The most
+//!    bytes that any operator touches are a lower bound on the max load of all orders. If the max load of the incumbent
+//!    is not higher, the incumbent is proved to be the best. `cut` looks for a higher lower bound, unless the exact
+//!    search is turned off: for each operator, the fewest bytes that can be alive while it runs; the highest of these
+//!    figures is the bound.
 //! 2. Sources are left out: operators that read nothing, need no workspace and make one tensor. Each runs right before
 //!    the first operator that reads this tensor. `model` says why no order is better.
 //! 3. `exact`: best-first search over the sets of operators that may have run at some time. A set is extended by each
@@ -50,7 +51,7 @@ const MOST_LOOKS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many states the exact search may remember; a state is a set of operators that have run. With 0 there is no
-    /// exact search.
+    /// exact search, and no lower bound by minimum cuts.
     pub states: u32,
     /// The width of the beam search: after each operator that it adds, it keeps this many sets of operators that may
     /// have run by then. With 0 there is no beam search.
@@ -96,7 +97,7 @@ pub struct Reuse {
 pub struct Ordered {
     /// The max load of the order that was found, in bytes; never above `given`.
     pub max_load: u64,
-    /// The max load of the order that was given, in bytes.
+    /// The max load of the order that was given, in bytes; that of a topological order if the given one was none.
     pub given: u64,
     /// No order of the operators has a lower max load than this, in bytes.
     pub lower_bound: u64,
@@ -142,8 +143,9 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 /// writes if the graph lists its operators in the order found.
 ///
 /// `operators` says, by operator number, which operators may work in place. Such an operator takes no memory for its
-/// first output if its first input has the same size and is read for the last time. Operators beyond the end of the
-/// slice do not work in place.
+/// first output if its first input has the same size and is read for the last time. The input has to be
+/// [`Storage::Transient`], and the output must not be [`Storage::Persistent`] or an input too. Operators beyond the end
+/// of the slice do not work in place.
 ///
 /// # Errors
 /// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all tensors and

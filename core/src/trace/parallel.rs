@@ -16,9 +16,9 @@
 //! overlaps all such blocks A:
 //!
 //! 1. For each operator v, two operators are found. One is the last in the order that begins a block and is no
-//!    descendant of v, so does not wait for it: a block that v is the last to use must live until this operator begins
-//!    its block. The other is the first in the order that uses a block and is no ancestor of v: a block that v begins
-//!    must be there when this operator runs. Both are found with bit sets, for 64 operators of the order at a time.
+//!    descendant of v, so does not wait for it: every block that v uses must live until this operator begins its block.
+//!    The other is the first in the order that uses a block and is no ancestor of v: a block that v begins must be
+//!    there when this operator runs. Both are found with bit sets, for 64 operators of the order at a time.
 //! 2. The order is cut into regions, so that no lifetime is extended out of its region: everything before a region is
 //!    an ancestor of every operator that begins a block in the region or after it. In each region, either ends or
 //!    beginnings are extended, whichever gives the lower max load in the region; ends if both give the same.
@@ -27,9 +27,9 @@
 //! [`longest_paths`] puts operators on streams as `MXNet` colours them: the operators of the longest path on the first
 //! stream, those of the longest path of the others on the second, and so on.
 //!
-//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: where two chains of
-//! operators run beside each other, each chain could reuse its own memory. Intervals cannot express this; all blocks of
-//! one of the chains are then kept alive together.
+//! Cost: O((operators + edges) · operators / 64) time, scratch linear in tensors, operators and operands. Limits: where
+//! two chains of operators run beside each other, each chain could reuse its own memory. Intervals cannot express this;
+//! all blocks of one of the chains are then kept alive together.
 
 use super::dependencies::{self, Dependencies};
 use super::liveness::Residency;
@@ -62,9 +62,9 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// entry, is on no stream: it runs whenever its dependencies allow.
 ///
 /// # Errors
-/// Those of [`graph::rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all blocks
-/// together have 2⁶⁴ bytes or more; [`Error::BufferTooSmall`] if `blocks` or `names` is shorter than [`Graph::blocks`],
-/// or the workspace is too short.
+/// Those of [`graph::rows`](super::graph::rows) for a graph that is not valid; [`Error::TooManyBlocks`] also for 2²⁸ or
+/// more blocks; [`Error::SizeOverflow`] if all blocks together have 2⁶⁴ - 1 bytes or more; [`Error::BufferTooSmall`] if
+/// `blocks` or `names` is shorter than [`Graph::blocks`], or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
@@ -137,7 +137,8 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
 /// A path is a chain of operators of which each waits for the one before; its length is the sum of their times, where a
 /// time of 0 counts as 1 ns. Stream 0 has the operators of the longest path, stream 1 those of the longest path of the
 /// other operators, and so on. The last stream has all operators that are left. Of equally long paths, one whose first
-/// operator comes first in the topological order is taken. O(paths · edges).
+/// operator comes first in the topological order is taken. O(paths · (operators + edges)) once the topological order is
+/// found.
 ///
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that is produced
@@ -214,9 +215,10 @@ struct Orders<'a> {
     /// For each place in the topological order: 1 + the place of the next operator on the same stream; 0 if there is
     /// none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place p in the topological order: the end of a block that the operator at p
-    /// is the last to use. The end is 1 + q. Here q is the last place whose operator begins a block and does not wait
-    /// for the operator at p, so that it might run before that last use; q is p if there is no such place after p.
+    /// How far ends are extended. For each place p in the topological order: the earliest end of a block that the
+    /// operator at p uses. This end is 1 + q. Here q is the last place whose operator begins a block and does not wait
+    /// for the operator at p, so that it might run before that use; q is p if there is no such place after p. A block
+    /// that several operators use gets the latest of their ends.
     late: Table<'a, u32>,
     /// How far beginnings are extended. For each place p in the topological order: the beginning of a block that the
     /// operator at p allocates. The beginning is q. Here q is the first place whose operator uses a block and is not
@@ -280,10 +282,10 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, the ends of lifetimes. For each place p in the topological order, finds the last place q after p
-    /// whose operator begins a block and does not wait for the operator at p. Writes 1 + q, or 1 + p if there is no
-    /// such place. `begins` is 1 at the places at which blocks begin. The operators that wait for an operator, its
-    /// descendants, are found with bit sets, 64 places at a time, from the end of the order. `reached` is scratch
+    /// Fills `late`, the earliest ends of lifetimes. For each place p in the topological order, finds the last place q
+    /// after p whose operator begins a block and does not wait for the operator at p. Writes 1 + q, or 1 + p if there
+    /// is no such place. `begins` is 1 at the places at which blocks begin. The operators that wait for an operator,
+    /// its descendants, are found with bit sets, 64 places at a time, from the end of the order. `reached` is scratch
     /// memory for these sets, a word for each place.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();

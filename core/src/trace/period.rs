@@ -11,14 +11,14 @@
 //! Steps, for each event:
 //! 1. The event goes into a ring buffer, which holds as many events as two periods of the greatest length that is
 //!    looked for.
-//! 2. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
-//!    fingerprint was last seen. The distance to the event where it was seen is a candidate for the period, if there is
-//!    no candidate yet.
-//! 3. The candidate is verified element by element: forward, one comparison with each event that comes, and backward
-//!    from where it was found, a few more with each event. The fingerprint alone proves nothing.
+//! 2. If there is a candidate for the period, it is verified element by element: forward, one comparison with each
+//!    event that comes, and backward from where it was found, a few more with each event. The first new event that
+//!    differs from the event one period before ends the candidate, accepted or not.
+//! 3. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
+//!    fingerprint was last seen. The distance to the event where it was seen becomes the candidate, if there is none.
+//!    The fingerprint alone proves nothing.
 //! 4. The candidate is accepted once a full period equals the one before, and as many bytes are live as one period ago.
 //!    Events that repeat while the live bytes grow are not an iteration but a loop within one.
-//! 5. The first event that differs from the event one period before ends the candidate, accepted or not.
 //!
 //! An iteration may contain a loop: gradient accumulation is a, a, a, b, over and over. Such a loop is accepted as a
 //! period as long as nothing else is known. So an accepted period that ends may have been only a loop. From then on, a
@@ -67,7 +67,8 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 pub struct Detector<'a> {
     /// The latest events, in a ring buffer. Four 64-bit words for each event: the bytes of its block; its kind and, in
     /// the same word, how many events ago the previous event of its block was; the bytes of all blocks that are live
-    /// right after it; and the sum of the hash [`mix`] over all events up to it.
+    /// right after it, as far as [`push`](Detector::push) was told of them since the last restart (0 if the event came
+    /// by [`record`](Detector::record)); and the sum of the hash [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
     /// The hash table. After each event, the hash of the last [`SPAN`] events falls into a bucket. For each bucket: the
     /// position in the stream of the latest event after which the hash fell into it. Positions count from 1; 0 if there
@@ -123,7 +124,8 @@ pub(crate) struct Recorded {
     pub(crate) bytes: u64,
     /// How many events ago the previous event of the same block was; 0 if there was none or it is not known.
     pub(crate) distance: u32,
-    /// The bytes of all blocks that are live right after the event.
+    /// The bytes of all blocks that are live right after the event; blocks from before the last
+    /// [`restart`](Detector::restart) do not count. 0 if the event came by [`record`](Detector::record).
     pub(crate) load: u64,
 }
 

@@ -9,7 +9,7 @@
 //! and nothing is ever recorded of them. A block from before the interruption stays part of the trace, and its accesses
 //! and its free are recorded at any time.
 //!
-//! Cost: O(1) a call, no memory but the rows.
+//! Cost: O(1) a call, but [`hand_over`](Recorder::hand_over) copies all rows; no memory but the rows.
 
 use super::{Event, Op, Row};
 use crate::Error;

@@ -4,7 +4,8 @@
 //! rewritten trace is read row by row, [`Operators`] finds the recorded operator that is under way, and which of its
 //! accesses (reads and writes of blocks) are still to come. The simulator and the verifier both use it; the verifier
 //! alone judges in which order the accesses may come. Building [`Operators`] costs a sort of the rows, O(rows);
-//! beginning an operator costs its rows and O(log rows).
+//! beginning an operator costs its rows and O(log rows). The accesses that belong to no operator are found one after
+//! the other, in one pass over the rows.
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
@@ -304,8 +305,9 @@ pub(crate) fn number(op: Op) -> u64 {
 }
 
 /// The row after the last access of an operator, where `first` is the row of its first access. The accesses after this
-/// one belong to the operator too, up to the first that has another operator number or none. Mallocs, frees and copies
-/// between the accesses make no difference. An access without an operator number is an operator of its own.
+/// one belong to the operator too, up to the first with another [`Op`]: another number, none, or the same number in
+/// another kind of run, regular or recomputed. Mallocs, frees and copies between the accesses make no difference. An
+/// access with [`Op::None`] is an operator of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;

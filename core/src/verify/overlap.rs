@@ -3,13 +3,13 @@
 //!
 //! The constraints are those of the parent module, except for the pairs of blocks that an [`Overlap`] names. Such a
 //! pair may share bytes if the output begins at least `distance` bytes below the begin of the input: then the kernel
-//! has read each byte of the input before it writes over it. Pairs are looked at one by one: `O(n log n + p · o)` for p
-//! pairs that are alive together and o overlaps.
+//! has read each byte of the input before it writes over it. Pairs are looked at one by one:
+//! `O(n log n + (n + p + o) · o)` for n blocks, p pairs that are alive together and o overlaps.
 //!
-//! The lower bound on the peak: at each step, the most bytes that outputs may share with their inputs are subtracted
-//! from the bytes alive; the bound is the highest difference. An output shares with one input at most the input's size,
-//! and at most its own size less the distance. With several inputs, it shares at most the sum of these bytes, and at
-//! most its own size less the least distance.
+//! The lower bound on the peak: at each step at which a block begins, the most bytes that outputs may share with their
+//! inputs are subtracted from the bytes alive; the bound is the highest difference. An output shares with one input at
+//! most the input's size, and at most its own size less the distance. With several inputs, it shares at most the sum of
+//! these bytes, and at most its own size less the least distance.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;
@@ -24,8 +24,8 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 
 /// Proves that `offsets`, in bytes, is a valid plan for `blocks`, or says which constraint it breaks. The two blocks of
 /// an [`Overlap`] may share bytes as far as the overlap allows. The plan's max load is a lower bound on the peak: at
-/// each step, the most bytes that overlaps let live blocks share are subtracted from the bytes alive; the highest
-/// difference counts.
+/// each step at which a block begins, the most bytes that overlaps let live blocks share are subtracted from the bytes
+/// alive; the highest difference counts.
 ///
 /// # Errors
 /// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::NoOverlap`]
@@ -100,19 +100,24 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
 }
 
 /// The max load, in bytes. For each step, the most bytes that overlaps let live blocks share at it are subtracted from
-/// the bytes alive at it; the max load is the highest difference. Only steps at which a block begins are looked at.
-/// `by_start` lists the blocks in the order of their first steps, `by_end` in the order of their ends.
+/// the bytes alive at it; the max load is the highest difference. It changes only where a block begins, and where one
+/// ends: two outputs over one input share nothing any more once the input has ended. `by_start` lists the blocks in the
+/// order of their first steps, `by_end` in the order of their ends.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
-    let (mut load, mut most, mut ended) = (0u64, 0, 0);
-    for place in 0..n {
-        let new = by_start[place];
-        let step = at(blocks, new).start;
-        while ended < n && at(blocks, by_end[ended]).end <= step {
+    let start = |place: u32| at(blocks, by_start[place]).start;
+    let end = |place: u32| at(blocks, by_end[place]).end;
+    let (mut load, mut most, mut begun, mut ended) = (0u64, 0, 0, 0);
+    while ended < n {
+        let step = if begun < n { start(begun).min(end(ended)) } else { end(ended) };
+        while ended < n && end(ended) <= step {
             load = load.wrapping_sub(at(blocks, by_end[ended]).size);
             ended += 1;
         }
-        load = load.wrapping_add(at(blocks, new).size);
+        while begun < n && start(begun) <= step {
+            load = load.wrapping_add(at(blocks, by_start[begun]).size);
+            begun += 1;
+        }
         most = most.max(load.saturating_sub(spared(blocks, overlaps, step)));
     }
     most
@@ -174,8 +179,7 @@ mod tests {
     }
 
     /// The max load by its definition. For each step, the most bytes that each live output may share with its live
-    /// inputs are subtracted from the bytes alive; the max load is the highest difference. Only steps at which a block
-    /// begins are looked at.
+    /// inputs are subtracted from the bytes alive; the max load is the highest difference.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -191,7 +195,8 @@ mod tests {
             };
             load - (0..).zip(blocks).map(of_output).sum::<u64>().min(load)
         };
-        blocks.iter().map(|b| at_step(b.start)).max().unwrap_or(0)
+        let steps = 0..blocks.iter().map(|b| b.end).max().unwrap_or(0);
+        steps.map(at_step).max().unwrap_or(0)
     }
 
     proptest! {

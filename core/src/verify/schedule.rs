@@ -115,10 +115,10 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// persistent blocks may be on the host at the start and at the end.
 ///
 /// # Errors
-/// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
-/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`] if a figure of
-/// `device` is wrong; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` is not as long as
-/// [`Room`] says, or the workspace is too short.
+/// [`Error::Row`] for a row of `rewritten` that breaks a rule (one past its last row if something is missing at the
+/// end), or for a row of `recorded` (`NotRecorded`, or `UnknownBlock` if its block number is not below `blocks`); the
+/// errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if a slice of `room` is not as long as [`Room`] says, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};

@@ -41,11 +41,14 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
 }
 
 /// Drops the functions of one backend that streams have not run on the host yet; they will never run. `backend` is the
-/// backend's number. Called when the backend is dropped: if its device is lost, no stream will reach them.
+/// backend's number. Called when the backend and all that it made are dropped: if its device is lost, no stream will
+/// reach them.
 pub(super) fn forget(backend: u64) {
-    if let Some(calls) = &mut pending().calls {
-        calls.retain(|_, (of, _)| *of != backend);
-    }
+    let of_backend = |_: &usize, call: &mut (u64, Call)| call.0 == backend;
+    let forgotten: Vec<_> =
+        pending().calls.as_mut().map_or_else(Vec::new, |calls| calls.extract_if(of_backend).collect());
+    // Not while the calls are locked: what a function holds may be the last of another backend, which comes here too.
+    drop(forgotten);
 }
 
 /// The function that the driver calls when a stream reaches a host call: it runs the function that [`keep`] has kept

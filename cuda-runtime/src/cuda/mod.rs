@@ -328,8 +328,9 @@ impl Backend for CudaBackend {
             check_memory("cuMemAlloc", code, Memory::Device, bytes)?;
             return Ok(Arena { shared: shared.clone(), address, size: bytes, kind: ArenaKind::Plain });
         };
+        let room = room.max(bytes);
         let too_much = Error::OutOfMemory { memory: Memory::Addresses, bytes: room };
-        let room = room.max(bytes).checked_next_multiple_of(granularity).ok_or(too_much)?;
+        let room = room.checked_next_multiple_of(granularity).ok_or(too_much)?;
         let mut address = 0;
         // SAFETY: the pointer is to an address that is written.
         let code = unsafe { (memory.reserve)(&raw mut address, size(room, Memory::Addresses)?, 0, 0, 0) };

@@ -100,7 +100,8 @@ impl HostBackend {
     }
 
     /// Puts a kernel into the queue of a stream; the kernel takes `ns` ns of simulated time. When the stream reaches
-    /// it, `kernel` is called with the bytes of the operands, in the order of `operands`.
+    /// it, `kernel` is called with the bytes of the operands, in the order of `operands`. If `kernel` panics, the
+    /// device is lost.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for an operand outside the arenas; [`Error::OperandsOverlap`] if two operands share bytes
@@ -167,7 +168,13 @@ impl HostBackend {
                 }
             }
         }
-        Shared::refuse(&lock(&self.shared.state))
+        let mut state = lock(&self.shared.state);
+        Shared::refuse(&state)?;
+        state.host_clock = state.lanes.iter().map(|lane| lane.clock).fold(state.host_clock, f64::max);
+        if let Some(races) = &mut state.races {
+            races.idle();
+        }
+        Ok(())
     }
 
     /// Makes the device fail after `work` more kernels, copies and host calls, as a test; from then on it is lost.

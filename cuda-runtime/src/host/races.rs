@@ -109,6 +109,12 @@ impl Races {
         join(&mut self.host, event);
     }
 
+    /// Notes that the host has waited until all streams have done all work that they were given.
+    pub(super) fn idle(&mut self) {
+        let done = self.clocks.iter().enumerate().map(|(stream, clock)| at(clock, stream)).collect();
+        join(&mut self.host, &done);
+    }
+
     /// Forgets all uses of ranges that overlap with `range`, which is being freed. The addresses may be allocated
     /// again; work on the new memory does not race with work on the old.
     pub(super) fn forget(&mut self, range: &Range<u64>) {

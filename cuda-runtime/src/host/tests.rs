@@ -117,6 +117,27 @@ fn without_a_wait_some_order_of_threads_is_seen_to_differ() {
 }
 
 #[test]
+fn who_waits_for_all_streams_orders_what_comes_after() {
+    let races = |waits: bool| {
+        let host = HostBackend::new(Options { races: true, ..Options::new(Mode::Ordered(Order::Time), 8) });
+        let arena = host.reserve(8, 8).unwrap();
+        let number = [Operand { address: host.address(&arena), bytes: 8, write: true }];
+        let streams = [host.stream().unwrap(), host.stream().unwrap()];
+        let events = [host.event(true).unwrap(), host.event(true).unwrap()];
+        host.record(&events[0], &streams[1]).unwrap();
+        host.launch(&streams[0], 5.0, &number, |_| ()).unwrap();
+        if waits {
+            host.idle().unwrap();
+        }
+        host.launch(&streams[1], 1.0, &number, |_| ()).unwrap();
+        host.record(&events[1], &streams[1]).unwrap();
+        host.idle().unwrap();
+        (host.races().len(), host.elapsed_ns(&events[0], &events[1]).unwrap())
+    };
+    shuttle::check_random(move || assert_eq!([races(false), races(true)], [(1, 1.0), (0, 6.0)]), 1);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     shuttle::check_random(
         || {

@@ -7,9 +7,10 @@
 //! block is filled up with zeros, whose bits are 0. On x86-64 the same code is also compiled for AVX2 and F16C, and
 //! that version is used where the processor has both.
 //!
-//! Leaky ReLU of 16-bit elements converts them to f32, multiplies, and converts back. F16C has instructions for that;
-//! elsewhere a conversion is integer arithmetic and one floating-point product or sum, which rounds. Where two cases
-//! differ, both results are computed and one is selected: so conversions become vector instructions too.
+//! Leaky ReLU of 16-bit elements converts them to f32, multiplies, and converts back. F16C has instructions for the
+//! conversions of f16. All others are integer arithmetic; without F16C, those of f16 also use one floating-point
+//! operation: a product, which is exact, or a sum, which rounds. Where two cases differ, both results are computed and
+//! one is selected: so conversions become vector instructions too.
 
 use half::{bf16, f16};
 
@@ -89,8 +90,8 @@ impl Element for f32 {
 #[inline]
 const fn f16_to_f32(bits: u16) -> f32 {
     let (sign, magnitude) = ((bits as u32 & 0x8000) << 16, (bits as u32 & 0x7fff) << 13);
-    // Read as a binary32 the bits are a number too small by 2^112. The product corrects that, and makes a subnormal
-    // number a normal one.
+    // Read as a binary32, the bits are a number too small by the factor 2^112. The product corrects that, and makes a
+    // subnormal number a normal one.
     let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
     let is_finite = magnitude < 0x7c00 << 13;
     f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
@@ -137,7 +138,8 @@ macro_rules! two_bytes {
 
             #[inline]
             fn is_negative(self) -> bool {
-                // From the least below 0 to minus infinity; −0.0 comes before them, NaNs after.
+                // By their bits, the numbers from the first below 0 to minus infinity; −0.0 comes before them, NaNs
+                // after.
                 self.to_bits().wrapping_sub(0x8001) < $infinity
             }
 
@@ -160,7 +162,7 @@ macro_rules! two_bytes {
             #[inline]
             fn selected(word: u32, set: &[Self; BLOCK], unset: &[Self; BLOCK]) -> [Self; BLOCK] {
                 let mut selected = *unset;
-                // By 16, so that a bit's place is in as many bits as an element.
+                // 16 at a time: then a mask's bits are tested in numbers of 16 bits, as long as an element.
                 for (half, (to, from)) in selected.chunks_exact_mut(16).zip(set.chunks_exact(16)).enumerate() {
                     let bits = u16::try_from(word >> (16 * half) & 0xffff).unwrap_or(0);
                     for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {

@@ -56,8 +56,8 @@ struct Refused {
     plans: u64,
     /// How many more requests with a place in the plan must come until the driver is asked for the arena again.
     left: u64,
-    /// What `left` was set to at the driver's latest refusal: how many planned requests in all come between that
-    /// refusal and the next try. The next refusal for the same plan doubles this.
+    /// What `left` was set to at the driver's latest refusal: of the planned requests after that refusal, the one of
+    /// this number, counted from 1, makes the next try. The next refusal for the same plan doubles this.
     waited: u64,
 }
 
@@ -149,8 +149,8 @@ pub struct Device<D> {
     /// The driver's latest refusal of memory for the arena, and how many requests come until the driver is asked
     /// again.
     refused: Refused,
-    /// How many requests for which the plan has a place have come while the plan's arena was not allocated, because too
-    /// many other blocks were live.
+    /// How many requests for which a plan has a place have come since the driver was last asked for an arena, while the
+    /// arena was not allocated because too many other blocks were live.
     crowded: u32,
     /// The blocks that the driver allocated one by one.
     apart: Aparts,
@@ -255,7 +255,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`. Errors of the driver: even then the block is no
-    /// longer live, and what becomes of its memory is up to the driver.
+    /// longer live; its memory is freed, or will be, or what becomes of it is up to the driver.
     pub fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
         let stream = canonical(stream);
         if address == 0 {
@@ -278,13 +278,13 @@ impl<D: Driver> Device<D> {
     }
 
     /// Notes that work in this stream uses the block at `address` too (`Tensor.record_stream`): the block's memory is
-    /// reused only after that work. The address 0 does nothing.
+    /// reused only after that work; if it belongs to a CUDA graph, it is not reused. The address 0 does nothing.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`.
     pub fn record_stream(&mut self, address: u64, stream: Stream) -> Result<()> {
         let stream = canonical(stream);
-        if address == 0 || self.graphs.share(address) {
+        if address == 0 || self.graphs.share(address, stream) {
             return Ok(());
         }
         if !self.is_live(address) {
@@ -299,7 +299,7 @@ impl<D: Driver> Device<D> {
     }
 
     /// From here on, until [`end_pool`](Self::end_pool), memory that captured streams allocate belongs to `pool`, which
-    /// is memory for CUDA graphs. Other streams are served as before.
+    /// is memory for CUDA graphs; while several pools are open, to none. Other streams are served as before.
     pub fn begin_pool(&mut self, pool: PoolId) {
         self.graphs.begin(pool);
     }
@@ -387,8 +387,8 @@ impl<D: Driver> Device<D> {
     }
 
     /// The driver's allocation that backs the arena of the plan in use; it is made now if there is none. `None` if the
-    /// driver refuses it, or is not to be asked yet: it has refused before, or too many blocks are live outside the
-    /// arena.
+    /// driver or the limit on memory refuses it, or if the driver is not to be asked yet: it has refused before, or too
+    /// many blocks are live outside the arena.
     ///
     /// A plan may begin in the middle of an iteration, when many blocks of this iteration are live outside the arena.
     /// Then the arena is allocated later in the iteration, so that the arena and those blocks together take hardly more
@@ -429,8 +429,8 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives unused memory back to the device, after the driver has refused a request. First frees the arena if it has
-    /// no live block, and waits for all work; does neither while a stream is captured into a CUDA graph.
+    /// Gives unused memory back to the device, after a request was refused. First frees the arena if it has no live
+    /// block, and waits for all work; does neither while a stream is captured into a CUDA graph, or a pool is open.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -489,8 +489,8 @@ impl<D: Driver> Device<D> {
     }
 
     /// Whether the block at `address` cannot be freed now, because a stream that matters for it is captured into a CUDA
-    /// graph. Three kinds of streams matter: `stream`, in which the block is freed; all other streams that have used
-    /// the block; and the stream whose requests are planned, if there is one yet.
+    /// graph. Three kinds of streams matter: `stream`, in which the block is freed; the streams that use it, as
+    /// `record_stream` was told; and the stream whose requests are planned, if there is one yet.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
@@ -558,8 +558,8 @@ impl<D: Driver> Device<D> {
         outcome
     }
 
-    /// Frees the memory of pools that no CUDA graph uses any more, unless a stream is captured now; returns the first
-    /// error.
+    /// Frees the memory of pools that no CUDA graph uses any more, unless a stream is captured or a pool is open now;
+    /// returns the first error.
     fn free_surplus(&mut self) -> Result<()> {
         if !self.graphs.has_surplus() || self.captures()? {
             return Ok(());

@@ -72,7 +72,8 @@ impl Graphs {
         !self.open.is_empty()
     }
 
-    /// The pool that PyTorch allocates in now; `None` if PyTorch has named none, or several.
+    /// The pool that PyTorch allocates in now; `None` if PyTorch has named none, or several, or the same one more than
+    /// once.
     fn current(&self) -> Option<PoolId> {
         if let [pool] = self.open.as_slice() { Some(*pool) } else { None }
     }
@@ -96,10 +97,13 @@ impl Graphs {
         self.live.insert(address, Live { pool: self.current(), bytes, stream: Some(stream) });
     }
 
-    /// Notes that another stream uses the block at `address` too: once freed, its memory is not given to another block.
-    /// Returns false, and notes nothing, if no live block of a CUDA graph begins there.
-    pub(super) fn share(&mut self, address: u64) -> bool {
-        self.live.get_mut(&address).map(|live| live.stream = None).is_some()
+    /// Notes that `stream` uses the block at `address` too. If the block was allocated for another stream, its memory is
+    /// not given to another block once it is freed. Returns false, and notes nothing, if no live block of a CUDA graph
+    /// begins there.
+    pub(super) fn share(&mut self, address: u64, stream: Stream) -> bool {
+        let Some(live) = self.live.get_mut(&address) else { return false };
+        live.stream = live.stream.filter(|&own| own == stream);
+        true
     }
 
     /// Frees the block at `address`: its memory goes back to its pool; if the pool is not known, the memory is never

@@ -8,9 +8,10 @@
 //! Steps. Each device has an [`Allocator`](sublet_core::replay::Allocator) over a range of numbers, which stand for
 //! bytes. The range is larger than any memory, so that it always has room. The allocator records the requests, finds
 //! the iteration, plans it, and follows the plan; it answers each request with a number. The plan's arena, a part of
-//! the range, is backed by one allocation of the driver, made at the first request that is planned. A request whose
-//! number lies in the arena gets the address of that byte. All other requests, also those that are recorded, are served
-//! by the driver: with stream-ordered allocations from a pool that the device has for this alone.
+//! the range, is backed by one allocation of the driver, made at the first request that is planned, or later if too
+//! many blocks are live outside the arena then. A request whose number lies in the arena gets the address of that byte.
+//! All other requests, also those that are recorded, are served by the driver: with stream-ordered allocations from a
+//! pool that the device has for this alone.
 //!
 //! - *Streams.* The plan reuses memory in the order of one stream's work: that of the first stream that asks. Requests
 //!   of other streams are served by the driver, which knows how to order streams. A block that another stream uses too,

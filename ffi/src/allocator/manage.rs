@@ -63,7 +63,8 @@ pub unsafe extern "C" fn sublet_reset_peaks(
 }
 
 /// Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
-/// Without such a function nothing is freed.
+/// The range in which the plan's arena lies is kept, even without a live block. If the allocator has no such function,
+/// nothing is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

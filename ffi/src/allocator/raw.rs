@@ -40,7 +40,8 @@ unsafe impl Send for Callbacks {}
 
 impl Raw {
     /// Makes the source of an allocator's ranges of addresses, as the parameters of the allocator describe it. Fails if
-    /// they are wrong; the failure names argument 0 of the C function, the parameters. Nothing is allocated yet.
+    /// they are wrong. The failure names argument 0 of the C function, the parameters; for an alignment that is no
+    /// power of two it names no argument. Nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,

@@ -27,11 +27,13 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
 }
 
 /// Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
-/// block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
-/// there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
-/// copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
+/// block's memory suffices, the block stays where it is. Otherwise a new block is allocated as by sublet_malloc, the
+/// content is copied there, and the old block is freed. A block of sublet_malloc_aligned may lose its alignment then.
+/// The memory at the allocator's addresses must be the host's, so that it can be copied. With `pointer` NULL a new
+/// block is allocated; with 0 bytes the block is freed, and `moved` receives NULL.
 ///
-/// After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
+/// SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`. After this status, SUBLET_STATUS_OUT_OF_MEMORY and
+/// SUBLET_STATUS_TOO_MANY_LIVE the old block is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_realloc(

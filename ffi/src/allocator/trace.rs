@@ -46,7 +46,8 @@ pub unsafe extern "C" fn sublet_trace_end(allocator: *mut sublet_allocator, erro
 ///
 /// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
 /// the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
-/// only `needed` is written, and the call succeeds.
+/// only `needed` is written, and the call succeeds. SUBLET_STATUS_UNAVAILABLE: this library was built without the
+/// standard library.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_export_trace(

@@ -12,7 +12,7 @@
 //!    cheapest first. Each gets the set of blocks that saves most, compared with the next more costly bank. This choice
 //!    only sees to it that the bytes alive at each step fit (`choice`). If the chosen blocks cannot be placed in the
 //!    bank, one of them goes to a later bank: of the block that did not fit and those alive with it, the one that saves
-//!    least for each byte. After that, all of this is done again with the large blocks alone.
+//!    least for each byte. After that, all of this is done twice more with the large blocks alone.
 //! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
 //!    that are there. First come the blocks whose price would rise most, for each byte and step, in their next more
 //!    costly bank; a block that may lie in one bank alone comes before all others. Then the same is done with the
@@ -21,7 +21,8 @@
 //!    now. The cheapest of these placements is kept; one whose cost is the lower bound ends the search.
 //!
 //! Whether the blocks of a bank can be placed within its capacity is found by first fit: in the order of their begins;
-//! then the largest first; then, a few times, with the block that did not fit moved to the front.
+//! then the largest first; then, up to 32 times, with the block that did not fit moved to the front. Pinned blocks
+//! always come before all others.
 //!
 //! Lower bound: the sum of the least prices of all blocks, plus the higher of two bounds on the *extra cost*, what is
 //! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first bound is the extra
@@ -30,8 +31,9 @@
 //! banks must lie in other banks. This costs least if these are the bytes of the blocks whose price rises least for
 //! each byte (a fractional knapsack).
 //!
-//! Cost: O(n² banks) for each time that blocks are moved to cheaper banks, where the banks have room; O(n³ banks) where
-//! they are nearly full. There is no budget that could end the work early. Linear workspace.
+//! Cost: to try one block in one bank takes O(n² log n) time, since all blocks of the bank are placed anew. So each
+//! time that all blocks are tried in cheaper banks takes O(n³ log n) time for each bank; it takes O(n banks) if each
+//! block is in its cheapest bank already. There is no budget that could end the work early. Linear workspace.
 
 mod choice;
 mod lower_bound;
@@ -112,7 +114,7 @@ enum Way {
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
 /// Where a block does not fit its bank of memory, it is moved to the front of the order in which the blocks of the bank
-/// are placed, and all are placed again. This is done at most this number of times.
+/// are placed, right behind the pinned ones, and all are placed again. This is done at most this number of times.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.

@@ -31,14 +31,16 @@ pub(super) const MOST_DOUBLINGS: u32 = 4;
 /// cost. Round 0 of the beam search takes the first entry. Later rounds, and new tries where a block fits nowhere, take
 /// the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The block at which the present attempt to place all blocks has failed last, and how often it has failed at or near
-/// this block.
+
+/// The block at which the present attempt to place all blocks is stuck, and how often it has failed there: at this
+/// block, before it, or at most [`NEAR`] blocks after it.
 #[derive(Default)]
 pub(super) struct Hard {
-    /// The index in `Beam::order` of the block that fitted nowhere.
+    /// The index in `Beam::order` of the block that fitted nowhere first.
     step: u32,
-    /// How many times the attempt to place all blocks has gone back because blocks fitted nowhere at or near `step`; 0
-    /// if that has not happened, or if the attempt has come past this place since.
+    /// How many times the attempt to place all blocks has failed since then, because this block, one before it or one
+    /// at most [`NEAR`] after it fitted nowhere; 0 if that has not happened, or if the attempt has come past this place
+    /// since.
     pub tries: u32,
 }
 
@@ -77,7 +79,8 @@ impl Beam<'_> {
     /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the direction of
     /// time in which this block is placed, and the partial plans that there were before it was placed. Returns the
     /// section of time in which the block at `step - 1` begins, seen in this direction of time; `u32::MAX` if `step` is
-    /// 0. Cost: O(`step`), and for each partial plan O(blocks placed since the earliest of its blocks).
+    /// 0. Cost: O(`step`), and for each partial plan O(blocks placed since the earliest of its blocks), and O(k²) at
+    /// worst to sort its k blocks by offset.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {

@@ -33,11 +33,13 @@
 //!    `Tree::back`, `components`).
 //! 7. A search that takes very long with one order of the blocks may be short with another. So after a long first run
 //!    from the root of the tree, short ones follow (Luby, Sinclair and Zuckerman 1993). In step 5, these change lengths
-//!    and sizes at random by up to a tenth, and do not count the load (`Search::attempt`, `restarts`).
-//! 8. At capacities above the lower bound, where some bytes may stay unused, three runs of four keep the *ground*, the
-//!    top of the placed blocks, level, as heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step
-//!    5, a block then moves forward in the order for each end of its lifetime at which the level part of the ground
-//!    ends, and again if its top is level with the ground beyond that end (`Tree::choose`, `level`).
+//!    and sizes at random by up to a tenth, in the runs of step 8 by up to a twentieth, and do not count the load
+//!    (`Search::attempt`, `restarts`).
+//! 8. At capacities above the lower bound, where some bytes may stay unused, three runs of four, without those of step
+//!    9, keep the *ground*, the top of the placed blocks, level, as heuristics for packing strips do (Burke, Kendall
+//!    and Whitwell 2004). In step 5, a block then moves forward in the order for each end of its lifetime at which the
+//!    level part of the ground ends, and again if its top is level with the ground beyond that end (`Tree::choose`,
+//!    `level`).
 //! 9. In a long search that has found a plan already, every second run begins near the best plan so far: in step 5, of
 //!    the blocks that could lie at the floor, b is the one that lies lowest in that plan. The offsets are changed at
 //!    random by up to a fifth. Beck 2007 guides searches for schedules so (`order::follow`, `guidance`). This is not
@@ -49,13 +51,14 @@
 //!
 //! To find the least peak, capacities are tried between the lower bound and the peak of the best plan so far: first the
 //! bound itself, then capacities below that peak by a half, a quarter and an eighth of the gap between the two. Each is
-//! tried again for as long as it succeeds; each round has twice the nodes of the last (`Search::minimise`). Failures
-//! are remembered throughout. Where the constraints have a capacity, nothing else is tried: a plan within it ends the
-//! search, and so does the proof that there is none.
+//! tried again for as long as it succeeds; each round has twice the nodes of the last (`Search::minimise`). A search
+//! that begins with a plan may begin with another of these capacities. Failures are remembered throughout. Where the
+//! constraints have a capacity, nothing else is tried: a plan within it ends the search, and so does the proof that
+//! there is none.
 //!
 //! Cost: O(blocks alive there + blocks changed) for each section that a node touches. Scratch: n²/64 words for which
-//! block is alive where, and lists of changes to take back, of 128 n entries each; a run that needs longer ones is
-//! given up.
+//! block is alive where, up to 11 MiB for the states of step 10, and lists of changes to take back, of 128 n entries
+//! each; a run that needs longer ones is given up.
 
 mod nogood;
 mod order;
@@ -137,8 +140,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 
 /// Looks for the placement of least peak or, if there is a capacity, for a placement within it. Ends when such a
 /// placement is found, when it is proved that none is within the capacity, when `options.nodes` are used up, or when
-/// `watch` returns `ControlFlow::Break`. The best plan is then in `offsets`. `watch` is called every few hundred nodes
-/// and at each improvement.
+/// `watch` returns `ControlFlow::Break`. The best plan is then in `offsets`. If the search finds none, a plan is made
+/// whose peak may be high. `watch` is called every few hundred nodes and at each improvement, but not for that plan.
 ///
 /// # Errors
 /// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
@@ -355,7 +358,7 @@ impl<'a> Search<'a> {
     }
 
     /// Finds any valid placement, whatever its peak, and writes it to `offsets`: as there is no limit on the peak, no
-    /// decision of the search fails.
+    /// decision of the search fails. Does not call the caller's `watch`, and is not bound by the budget of nodes.
     fn pile(&mut self, offsets: &mut [u64]) {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }

@@ -199,7 +199,7 @@ impl<'a> Tree<'a> {
 
     /// A component is a range of sections of time whose ends no block still to be placed crosses; it is searched alone.
     /// Chooses the component to search next: the longest one within the component that was searched last or, if all
-    /// blocks there are placed, the longest anywhere.
+    /// blocks there are placed, the longest anywhere. Without [`Technique::Components`], all sections stay one part.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);

@@ -8,8 +8,8 @@
 //! Steps:
 //! 1. Time is divided into *sections*, one for each maximal set of blocks that are alive at one step. Windows have two
 //!    sections, then four, eight and so on; each begins a quarter of its length, but at least one section, after the
-//!    one before it. Windows get longer until all windows of one length have too many blocks (more than [`SMALL`]). A
-//!    window is not searched if its load stays far below the lower bound.
+//!    one before it. Windows get longer until all windows of one length have too many blocks (more than [`SMALL`]), or
+//!    until one window would have all sections. A window is not searched if its load stays far below the lower bound.
 //! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
 //!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
 //!    bytes. This is not done if any block of the instance is pinned or must be aligned.

@@ -6,7 +6,8 @@
 /// alone, the first block with one other block, and all blocks without one block that is not the first.
 const MOST_DIVIDED: u32 = 10;
 /// [`Sums`] searches a group of blocks for the parts of a given total size. The search ends once it has looked at more
-/// than this number of blocks. A block counts each time that it is looked at.
+/// than this number of blocks. A block counts each time that it is looked at; so do blocks outside the group whose bits
+/// are lower than that of its last member.
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
@@ -74,7 +75,7 @@ pub(super) struct Sums {
     missing: u64,
     /// The block that the search looks at next, as the number of its bit in `taken`.
     place: u32,
-    /// How many blocks the search has looked at. A block counts each time that it is looked at.
+    /// How many blocks the search has looked at, counted as for [`MOST_STEPS`].
     pub steps: u32,
 }
 

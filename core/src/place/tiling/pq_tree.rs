@@ -183,8 +183,8 @@ impl PqTree<'_> {
     /// Writes the subtree of node `root`, a node whose children may stand in any order, to `next`, the tree in the
     /// making. The leaves `new` are written in place of those that are to be replaced. Children that lose no leaves
     /// stay. All others become one child: the new leaves and, on each side of them, what remains of a child that loses
-    /// only some of its leaves. False if more than two children lose only some leaves, or if the leaves that such a
-    /// child loses cannot stand at one end of it.
+    /// only some of its leaves. If no child stays, this one takes the place of the node. False if more than two
+    /// children lose only some leaves, or if the leaves that such a child loses cannot stand at one end of it.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);

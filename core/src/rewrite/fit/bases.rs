@@ -22,9 +22,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// If no schedule fits the limit that was asked for, the lowest limit within which one fits is searched for, by
-/// bisection. At most this many limits are tried. The upper end of the interval is the least footprint of the schedules
-/// made before. The lower end is half of that footprint, or the highest limit that a lower bound proves too low
-/// ([`BOUNDS`]), if there is one.
+/// bisection. At most this many limits are tried for each order of the operators. The upper end of the interval is the
+/// least footprint of the schedules made before. The lower end is half of that footprint, or the highest limit that a
+/// lower bound proves too low ([`BOUNDS`]), if there is one.
 const PROBES: u32 = 7;
 /// Before lower limits are tried ([`PROBES`]), a lower bound is computed for this many limits, to prove some of them
 /// too low. Let F be the least footprint of the schedules made before: the limits are found by bisection between F / 2
@@ -36,7 +36,7 @@ const BOUNDS: u32 = 14;
 const PROBE: u64 = 16;
 
 /// Small blocks are not freed for recomputation, as they would save little: those with fewer bytes than the max load of
-/// the recording divided by 2^`LEAST`.
+/// the recording, with its operators in the present order, divided by 2^`LEAST`.
 const LEAST: u32 = 14;
 
 /// A recorded trace, and room for three traces that are made from it, for one order of the operators at a time: its
@@ -242,7 +242,7 @@ impl Bases<'_> {
         let options = self.options;
         let mut low = least / 2;
         let mut part = low / 2;
-        let bounds = if options.using.has(Means::Swap) { 0 } else { BOUNDS };
+        let bounds = if options.using.on(&options.device).has(Means::Swap) { 0 } else { BOUNDS };
         for _ in 0..bounds {
             if self.is_too_low(low + part, scratch.reborrow())? {
                 low += part;

@@ -40,10 +40,10 @@ const PARTS: u64 = 8;
 /// links between device and host can copy if the iteration takes so much longer. These bytes are left to swaps,
 /// recomputation saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The other values are
-/// left to swaps. The shares are all, 3/4 and 15/16, counted in parts: [`Level::ALL`] parts are all values. To leave
-/// out a few values makes a great difference where these take very long to recompute. Each share is tried with each of
-/// the [`DELAYS`] by which the iteration may take longer.
+/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values that can be recomputed.
+/// The other values are left to swaps. The shares are all, 3/4 and 15/16, counted in parts: [`Level::ALL`] parts are
+/// all such values. To leave out a few values makes a great difference where these take very long to recompute. Each
+/// share is tried with each of the [`DELAYS`] by which the iteration may take longer.
 const SHARES: [u64; 3] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15];
 /// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes the
 /// level with the best estimate, and estimates its four neighbours: recomputation down to a lower or a higher load, and
@@ -55,8 +55,8 @@ const ROUNDS: usize = 3;
 /// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
 /// - four neighbours of the best level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for this many [`Level`]s of recomputation: the ones with the best estimates, the best first. If
-/// none of the schedules fits, more levels follow until one does.
+/// Schedules are made for up to this many [`Level`]s of recomputation: the ones with the best estimates, the best
+/// first. If none of the schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
 /// How much time a [`Level`] of recomputation adds is estimated by short searches. They may do the work of a whole
 /// search divided by this.
@@ -167,7 +167,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 /// - all values may be recomputed, until the load is at one of [`LOADS`] loads between `limit` and `peak`;
 /// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
 /// - swaps save as many bytes as the links between device and host can copy if the iteration takes longer by one of the
-///   [`DELAYS`], and recomputation saves the rest;
+///   [`DELAYS`], and recomputation saves the rest, by each of the [`SHARES`] of the values;
 /// - neighbours of the best of these levels: recomputation of a little more, or of a little less.
 ///
 /// `limit` and `peak`, the max load of the recording, are in bytes. `quick` says how much work one estimate may do.

@@ -257,9 +257,10 @@ impl Sources<'_> {
 
     /// Looks for the source of an idle block: a block from which the idle block's value was made, so that one of the
     /// two has to be kept, on the device or on the host. The source cannot be recomputed itself, is not smaller than
-    /// the idle block, is not persistent, holds one value only, and is not accessed once the idle time has begun. A
-    /// source that was found for another block before is not taken. Returns the operator that writes the source; none
-    /// if there is no source, or if the idle block itself cannot be recomputed.
+    /// the idle block, is not persistent, and is not accessed once the idle time has begun. It holds one value only,
+    /// written by an operator that runs before the writer of the idle block. A source that was found for another block
+    /// before is not taken. Returns the operator that writes the source; none if there is no source, or if the idle
+    /// block itself cannot be recomputed.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;

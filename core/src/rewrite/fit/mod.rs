@@ -31,10 +31,11 @@
 //! once one fits, for each order alone.
 //!
 //! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
-//! and on the recorded trace too. Such a try is left out only where the bound proves that it cannot win. A plan that
-//! takes much longer than the best schedule is not placed. So a fit with more means is seldom worse than one with
-//! fewer. The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that
-//! repeat: persistent blocks may be on the host at the start and the end of the iteration.
+//! and on the recorded trace too. Such a try is left out only where the bound proves that it cannot win, or where a
+//! schedule fits and the work is used up. A plan that takes much longer than the best schedule is not placed. So a fit
+//! with more means is seldom worse than one with fewer. The result has been accepted by
+//! [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent blocks may be on the
+//! host at the start and the end of the iteration.
 
 mod bases;
 mod carried;
@@ -299,10 +300,11 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// Fits a trace into less memory as [`fit_watched`] does, but with a budget of work. If no schedule fits before the
-/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again.
-/// The error names this limit. The unit of work is the work to place one block. After the budget is used up, swaps and
-/// recomputation are still tried alone, but not together.
+/// Fits a trace into less memory as [`fit_watched`] does, but with `patience` as the budget of work. If no schedule
+/// that fits is found with it, the lowest limit within which one fits is searched for, with the same budget again. The
+/// error names this limit. There is no error if this search finds a schedule within the limit of the options. The unit
+/// of work is the work to place one block. After the budget is used up, swaps and recomputation are still tried alone,
+/// but not together.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -336,7 +338,10 @@ fn fit_patiently<'a>(
     let residencies = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
     persistent_first(original, output.blocks.get(..residencies).unwrap_or_default())?;
     // Loads are added up without further checks.
-    block::check(output.blocks.get(..residencies).unwrap_or_default(), options.alignment)?;
+    block::check(output.blocks.get(..residencies).unwrap_or_default(), options.alignment).map_err(|e| match e {
+        Error::SizeOverflow { block } => Error::SizeOverflow { block: at(output.names, block).block },
+        e => e,
+    })?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
     let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();

@@ -77,8 +77,8 @@ impl Arrangement<'_> {
 pub(super) struct Level {
     /// The load down to which values are recomputed, before swaps lower it to the limit.
     pub(super) target: Target,
-    /// Which values may be recomputed: those in the first `cheap` of [`Level::ALL`] parts of all values. The parts have
-    /// equal bytes, and the first ones hold the values with the least recompute cost per byte.
+    /// Which values may be recomputed: those in the first `cheap` of [`Level::ALL`] parts of all values that can be.
+    /// The parts have equal bytes, and the first ones hold the values with the least recompute cost per byte.
     pub(super) cheap: u64,
 }
 
@@ -242,7 +242,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
     /// goes on from that schedule to better ones. Returns the time, in ns, that the best of these schedules adds to the
-    /// original; none if no schedule fits. `Err` if a row of the trace is invalid or the workspace is too short.
+    /// original. None if no schedule fits or is worth making, if the budget of work is used up, or if the caller has
+    /// ended the work. `Err` if a row of the trace is invalid or the workspace is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,

@@ -241,8 +241,9 @@ impl<'a, 'w> Stage<'a, 'w> {
         in_place::rewrite(base.original, aside.get(..rows).unwrap_or_default(), scratch, interim)
     }
 
-    /// Gives the rows of the best schedule their times, has the schedule verified, and returns it with the policy that
-    /// made it. Fails with [`Error::OverLimit`] if no schedule fits, or with the error that the verification finds.
+    /// Gives the blocks of the best schedule their recorded sizes and its rows their times, has the schedule verified,
+    /// and returns it with the policy that made it. Fails with [`Error::OverLimit`] if no schedule fits, or with the
+    /// error that the simulation or the verification finds.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn prove(
         self,
@@ -386,7 +387,8 @@ impl Placed<'_, '_> {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
 
-    /// The rows of the schedule that [`Placed::place`] wrote last.
+    /// The rows of the schedule that [`Placed::place`] wrote last. Not to be called once [`Kept::offer`] has kept the
+    /// schedule, since `offer` exchanges the rows.
     pub(super) fn rows(&self) -> &[Row] {
         self.rows.get(..self.len).unwrap_or_default()
     }

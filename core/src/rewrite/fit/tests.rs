@@ -448,6 +448,10 @@ fn sizes_beyond_u64_are_refused() {
     let options =
         Options { using: Using::NONE.with(Means::Order), alignment: 1, ..Options::new(1000, Device::symmetric(12e9)) };
     assert_eq!(run_recorded(&recorded, &options), Err(Error::SizeOverflow { block: 1 }));
+    // The block is named by its number, not by the place of its malloc.
+    let other = |r: &Row| Row { block: 1 - r.block, ..*r };
+    let rows: Vec<Row> = rows.iter().map(other).collect();
+    assert_eq!(run_recorded(&Recorded { rows: &rows, ..recorded }, &options), Err(Error::SizeOverflow { block: 0 }));
 }
 
 /// The last operator of a recording may allocate a block and access none. It is then not among the operators that are

@@ -2,11 +2,12 @@
 //! schedules are placed until one fits.
 //!
 //! A policy plans within the limit. Where the placement is above the limit, the operators that run there get
-//! *headroom*: bytes held back below the limit. The policy then plans again, or starts over where the new plan takes
-//! much longer ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
-//! the same whether the policy is tried alone or as a part of another: a policy that contains others is never worse.
-//! The search goes on from the best schedule of all policies: the schedule is improved, placed again, and kept if it
-//! fits and takes less time ([`Trial::climb`]).
+//! *headroom*: bytes held back below the limit. The policy then plans again. If the new plan of [`Policy::Auto`] misses
+//! the limit or takes much longer, its search starts over ([`Trial::insist`]). The schedule of a policy does not depend
+//! on the policies before it, so that it is the same whether the policy is tried alone or as a part of another: a
+//! policy that contains others is not worse than these, as long as the budget of work lasts. If [`Policy::Auto`] is one
+//! of the policies, its search goes on from the best schedule of all: the schedule is improved, placed again, and kept
+//! if it fits and takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -20,7 +21,7 @@ use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace};
 
-/// The most plans that a swap policy makes until a schedule fits.
+/// The most schedules of a swap policy that are placed until one fits.
 const ATTEMPTS: u32 = 14;
 /// If the first plan of a swap policy does not fit once placed, the policy plans again. Each later plan may do the work
 /// of the first divided by this.
@@ -39,12 +40,13 @@ const OVER: u64 = 4;
 /// Placing a block takes as long as looking at this many operators and idle times of blocks in a search. With this
 /// factor the work of searches is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// Before swaps are planned, a lower bound on the time of their schedules is computed: it may prove that all are too
-/// slow. Only this many operators are looked at for it, those that need most memory, since mostly one of these gives
-/// the proof if there is one. To look at all operators would take longer than the search that a proof saves.
+/// Before swaps are planned after recomputation to a level, a lower bound on the time of their schedules is computed:
+/// it may prove that all are too slow. Only this many operators are looked at for it, those that need most memory,
+/// since mostly one of these gives the proof if there is one. To look at all operators would take longer than the
+/// search that a proof saves.
 const FEW_OPERATORS: u32 = 16;
 /// A placement far above the limit is given up only after this many blocks have been placed. This holds for the
-/// schedules of all policies but [`Policy::Auto`].
+/// schedules of all swap policies but [`Policy::Auto`]; where nothing is swapped, [`WORK_RECOMPUTING`] takes its place.
 const FEW: u64 = 20_000;
 /// A placement far above the limit is given up only after this many blocks have been placed, if it is of a schedule of
 /// [`Policy::Auto`]. The number is less than [`FEW`], as the search of that policy plans more often.
@@ -77,7 +79,7 @@ const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48
 /// How the search for swaps goes on where values are recomputed: first as entry 0 says, then as entry 1 says. With
 /// entry 0, each plan starts from the plan before it, as with [`WANDER`]. With entry 1, the search goes back to the
 /// best schedule after a few plans in a row that are not better, as with [`NEAR`]. Both entries end the search sooner
-/// than those two constants, since there is a search for each of many levels of recomputation.
+/// than those two constants, since a trace may have such a search for each of two levels of recomputation.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -96,8 +98,8 @@ pub(super) enum Outcome {
     Fits,
     /// No schedule fits: the last one that was placed is above the limit.
     Over,
-    /// No schedule was planned that is within the limit and worth placing, or there is no room for the rows of the
-    /// planned one.
+    /// No schedule was planned that is within the limit and worth placing, or there is no room for the rows or the live
+    /// ranges of the planned one.
     Fails,
 }
 
@@ -137,7 +139,7 @@ enum Settled {
     Fits(f64),
     /// The footprint of the schedule is above the limit.
     Over,
-    /// Nothing was placed: the schedule has more rows than the output has room for, or none was planned.
+    /// Nothing was placed: the schedule has more rows or live ranges than the output has room for, or none was planned.
     NoRoom,
 }
 
@@ -250,10 +252,12 @@ impl Trial<'_, '_, '_, '_> {
         self.climb(best, work, climb)
     }
 
-    /// Places the planned schedule, and plans again with more headroom below the limit, until a schedule fits.
-    /// `planned` is the time, in ns, that the plan adds to the trace without swaps. `work` is how many operators and
-    /// idle times of blocks the search for the first plan could look at. Returns the result of the last placement.
-    /// `Err` if a row of the trace is invalid or the workspace is too short.
+    /// Places the planned schedule, and plans again with more headroom below the limit, until a schedule fits. Ends
+    /// without one after [`ATTEMPTS`] placements, when a plan misses the limit, when the budget of work is used up, or
+    /// when the caller ends the work; for [`Policy::Layer`] after the first placement. `planned` is the time, in ns,
+    /// that the plan adds to the trace without swaps. `work` is how many operators and idle times of blocks the search
+    /// for the first plan could look at. Returns the result of the last placement. `Err` if a row of the trace is
+    /// invalid or the workspace is too short.
     fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
         let few = if policy == Policy::Auto { FEW_OF_SEARCH } else { FEW };
         let mut planned = Some(planned);
@@ -261,7 +265,7 @@ impl Trial<'_, '_, '_, '_> {
         for attempt in 0..ATTEMPTS {
             let Some(overhead) = planned else { break };
             settled = self.settle(policy, overhead, few)?;
-            // Layrub's rule does not depend on the limit or the headroom: it would plan the same schedule.
+            // Layrub's rule does not depend on the limit: it has one schedule, which fits or does not.
             if settled != Settled::Over || policy == Policy::Layer || self.kept.is_spent() {
                 break;
             }
@@ -367,7 +371,7 @@ impl Trial<'_, '_, '_, '_> {
         self.kept.spend(blocks);
     }
 
-    /// Shortens the times for which blocks are on the device, as far as this makes the schedule no slower. Then places
+    /// Shortens the times for which blocks are on the device, unless the schedule would get slower by this. Then places
     /// the schedule, and keeps it if it fits and is the best. Returns whether it fits. `policy` is the policy that
     /// planned the schedule; `overhead` is the time, in ns, that the schedule adds to the trace without swaps. A
     /// placement far above the limit is given up after `few` blocks placed. `Err` if a row of the trace is invalid or

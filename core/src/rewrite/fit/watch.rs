@@ -14,7 +14,8 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Nothing is swapped or recomputed: in-place reuse and masks alone, or the network as it was recorded.
+    /// Nothing is swapped or recomputed: in-place reuse and masks alone, or the network as it was recorded. The
+    /// operators may run in another order.
     Free,
     /// Swaps alone.
     Swap,

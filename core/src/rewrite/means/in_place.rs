@@ -12,7 +12,8 @@
 //!    first block that it reads in the recording, its output the first that it writes; its workspaces do not count. The
 //!    output reuses the input's memory if all of this is true:
 //!    - neither is persistent, and both have the same size in the recording (the rows may have sizes rounded up);
-//!    - nothing needs the input's live range after the operator's reads;
+//!    - nothing needs the input's live range after the operator's reads, and it is not freed between two accesses of an
+//!      operator;
 //!    - the output is allocated before the operator's first access, and not accessed before the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output are moved to directly after the operator's last read.
 //!    Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
@@ -53,9 +54,10 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, for an access by an operator that the recording does
-/// not have, or if the accesses of one operator of the recording are interrupted by those of another;
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or for an access by an operator that the recording
+/// does not have. Also for a recording with a block number that is out of range, with a recomputed operator, or with
+/// accesses of one operator that are interrupted by those of another. [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;
@@ -200,7 +202,7 @@ impl Pass<'_> {
 
     /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed:
     /// - the blocks are different and have the same size in the recording;
-    /// - nothing needs `x` after the operator's reads;
+    /// - nothing needs `x` after the operator's reads, and `x` is not freed between two accesses of an operator;
     /// - `y` is allocated before the operator's first access, and not accessed before the operator's last read.
     ///
     /// Changes nothing if it is not allowed. The result means nothing to the caller. It is none where the function ends

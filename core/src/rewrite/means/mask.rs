@@ -9,7 +9,7 @@
 //!
 //! Steps:
 //! 1. One pass over the rows notes three things for each live range of a block:
-//!    - the last ReLU that accesses the block with no write after it: it could make the mask;
+//!    - the last ReLU that accesses the block with no write or copy back in after it: it could make the mask;
 //!    - the last row of the last operator that needs the block's full values. Gradients of ReLU operators do not need
 //!      them, but a copy to or from the host does;
 //!    - whether gradients of ReLU operators read the block after that row.
@@ -17,8 +17,9 @@
 //!    block's free directly after the last row that needs the full values. The gradients then read the mask in place of
 //!    the block, and the mask is freed where the block was freed.
 //!
-//! A live range gets no mask in any of these cases: its block is persistent, is written between the ReLU and the
-//! gradient, is reused in place, or has a mask already; or the mask does not pay. A mask pays under two conditions:
+//! A live range gets no mask in any of these cases: its block is persistent, is written or copied back in between the
+//! ReLU and the gradient, is freed between two accesses of an operator (as where it is reused in place), or has a mask
+//! already; or the mask does not pay. A mask pays under two conditions:
 //! - The last operator that needs the block's full values is in the forward pass. The block is freed after that
 //!   operator; until then the mask takes memory beside the block. The forward pass is taken to end after the last
 //!   operator that may be recomputed, or at the first gradient of a ReLU if that comes first.
@@ -157,7 +158,7 @@ impl Masks<'_> {
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
-                return Err(Error::Row { row, fault: RowFault::NotRecorded });
+                return Err(Error::Row { row, fault: RowFault::UnknownBlock });
             }
             let (block, operator) = (r.block_id(), self.recorded.operator(r.op));
             match r.event {
@@ -217,7 +218,7 @@ impl Masks<'_> {
     }
 
     /// What is known of the live range of `block` to which `row` belongs, if a bit mask can take the block's place in
-    /// it. None if the block cannot have a mask, or if a mask would save no memory.
+    /// it. None if the block cannot have a mask, or if a mask does not pay.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));

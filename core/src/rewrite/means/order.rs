@@ -6,12 +6,12 @@
 //! reach lower limits.
 //!
 //! Steps:
-//! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
-//!    are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A block that is read
-//!    before it is written counts as written where it is allocated.
-//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the bytes alive runs as soon as it can.
-//!    [`Reordering::LeastLoad`]: a search that begins with that order, for the order whose highest load is least
-//!    ([`order`]).
+//! 1. An operator waits for the last writer of what it reads, and for the writer and all readers of what it overwrites.
+//!    Operators that are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A
+//!    block that is read before it is written counts as written where it is allocated.
+//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the bytes alive runs as soon as it can, if
+//!    it needs no more bytes than the max load of the recorded order. [`Reordering::LeastLoad`]: a search that begins
+//!    with that order, for the order whose highest load is least ([`order`]).
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
@@ -64,10 +64,11 @@ const fn effort(rows: usize) -> Options {
 }
 
 /// The exact search for an order keeps sets of operators that have run: at most `REMEMBERED` / r sets, where r is the
-/// number of rows of the trace. In a longer trace each set takes more memory.
+/// number of rows of the trace, and at most 20,000. In a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
 /// The beam search for an order goes from sets of k operators that have run to sets of k + 1. For each k it keeps at
-/// most `WORK` / r² sets, where r is the number of rows of the trace.
+/// most `WORK` / r² sets, where r is the number of rows of the trace, and at most 64. Where this is 0, there is no beam
+/// search.
 const WORK: usize = 1_000_000_000;
 
 workspace! {

@@ -8,7 +8,8 @@
 //! them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst seen.
 //! The sets of weights are numbered from 0 in the order in which they were tried.
 //!
-//! Cost: 30 schedules, and for each a row of a Cholesky factor of at most 30 × 30; 12 KiB of stack.
+//! Cost: at most 30 schedules; for each after the fourth, 128 solves with a triangular matrix of at most 30 × 30; 12
+//! KiB of stack.
 
 use libm::{erf, exp, sqrt};
 use rand_xoshiro::SplitMix64;

@@ -6,20 +6,20 @@
 //!
 //! Steps. The forward pass is cut into segments. What lives across a cut is kept; everything else is dropped, and
 //! recomputed a segment at a time when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a
-//! segment ends at the first candidate for a cut after its results have more bytes than the budget. [`search`] is the
-//! paper's search over the budget: with budget 0 it finds the kept bytes x and the largest segment y; then it tries six
-//! budgets in geometric progression from √(xy)/√2 to √2·√(xy), and takes the plan with the least cost, which the caller
-//! computes. [`Plan::Cheap`] drops the results of cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each
-//! segment again (section 4.4). With k cuts at a time, the memory for n operators is `g(n) = k + g(n / (k + 1))`: down
-//! to O(log n) memory for O(n log n) time. The module `mirror` makes the order of the runs, and says what is never
-//! recomputed.
+//! segment ends at the first candidate for a cut where those of its results that the backward pass reads have more
+//! bytes than the budget. [`search`] is the paper's search over the budget: with budget 0 it finds the kept bytes x and
+//! the largest segment y; then it tries six budgets in geometric progression from √(xy)/√2 to √2·√(xy). Of all these
+//! plans, that with budget 0 included, it takes the one with the least cost, which the caller computes. [`Plan::Cheap`]
+//! drops the results of cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4).
+//! With k cuts at a time, the memory for n operators is `g(n) = k + g(n / (k + 1))`: down to O(log n) memory for O(n
+//! log n) time. The module `mirror` makes the order of the runs, and says what is never recomputed.
 //!
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
 //! And the last segment is not dropped, since the backward pass begins with it.
 //!
 //! The paper leaves open where the candidates for cuts are. Here they are places between operators of the forward pass.
-//! With [`Cuts::One`] a place is a candidate if later operators of the forward pass access only one of the blocks
-//! written before it, where blocks of at most 1/256 of the largest do not count. [`Cuts::Narrow`] adds those where the
+//! With [`Cuts::One`] a place is a candidate if later operators of the forward pass access only one of the results
+//! written before it, where results of at most 1/256 of the largest do not count. [`Cuts::Narrow`] adds those where the
 //! bytes that live across a cut have a local minimum, as occurs in recurrent networks: between two minima the bytes
 //! rise by a quarter at least. Of places with the same least bytes the first is the candidate.
 //!
@@ -31,7 +31,7 @@ use crate::rewrite::program::Program;
 use crate::rewrite::script::emit::{self, Emitter};
 use crate::rewrite::script::follow::Follower;
 use crate::rewrite::values::Values;
-use crate::trace::{Op, Recorded, Row};
+use crate::trace::{Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
@@ -39,28 +39,30 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
     /// The forward pass is cut into segments. Results that live across a cut are kept, and so are those of the last
-    /// segment; the others are dropped. A segment ends at the first place where [`Cuts`] allows a cut and the segment's
-    /// results have more than this many bytes.
+    /// segment; the others are dropped. A segment ends at the first place where [`Cuts`] allows a cut and those of the
+    /// segment's results that the backward pass reads have more than this many bytes.
     Budget(u64, Cuts),
-    /// The results of cheap operators are dropped. An operator is cheap if it takes less time for each byte of its
-    /// results than the forward pass does on average.
+    /// The results of cheap operators are dropped. An operator is cheap if it takes less time than the forward pass
+    /// does on average, for each byte of its results that the backward pass reads.
     Cheap,
     /// The forward pass is cut into parts, each part is cut into smaller parts, and so on. The number says how many
     /// cuts are made in each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are
     /// all results after the last cut of the pass. The other results are dropped and recomputed; results between deeper
-    /// cuts are recomputed more often.
+    /// cuts are recomputed more often, as far as the `depth` given to [`rewrite`] allows. With a `depth` of 1, all cuts
+    /// count as first cuts.
     Recursive(u32, Cuts),
 }
 
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// There may be a cut after an operator if later operators of the forward pass access just one of the blocks
-    /// written so far. Blocks of at most 1/256 of the largest do not count.
+    /// There may be a cut after an operator if later operators of the forward pass access just one of the results
+    /// written so far. Results of at most 1/256 of the largest do not count, nor do those that are first written
+    /// outside of operators.
     One,
-    /// There may be a cut after an operator if later operators of the forward pass access just one of the blocks
-    /// written so far ([`Cuts::One`]), or if the bytes of the blocks that they access have a local minimum there. Small
-    /// dips do not count: between two minima these bytes rise by a quarter at least.
+    /// There may be a cut after an operator if later operators of the forward pass access just one of the results
+    /// written so far ([`Cuts::One`]), or if the bytes of the results that they access have a local minimum there.
+    /// Small dips do not count: between two minima these bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -70,15 +72,15 @@ pub struct Mirrored {
     /// How many rows the rewritten trace has.
     pub rows: usize,
     /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016). For
-    /// [`Plan::Recursive`] only the outermost cuts are counted, not those that cut a segment again. 0 for
+    /// [`Plan::Recursive`] only the first cuts are counted, not those of the parts, unless `depth` is 1. 0 for
     /// [`Plan::Cheap`].
     pub stored: u64,
     /// The bytes of the largest of the segments into which the cuts divide the forward pass (y in Chen et al. 2016).
     /// For [`Plan::Recursive`] the cuts of the parts count too. Only results that the backward pass reads are counted.
     /// 0 for [`Plan::Cheap`].
     pub segment: u64,
-    /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0
-    /// for [`Plan::Cheap`].
+    /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts,
+    /// unless `depth` is 1; 0 for [`Plan::Cheap`].
     pub cuts: u32,
 }
 
@@ -208,6 +210,8 @@ pub fn search(
 fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
+    // The planner relies on rows that can follow each other.
+    liveness::check(recorded.rows, recorded.blocks, scratch.reborrow())?;
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
@@ -276,7 +280,8 @@ impl<'a> Planner<'a> {
 
     /// Fills in three tables for the operators of the forward pass: how many blocks are written up to an operator and
     /// still accessed after it in the forward pass; how many bytes these blocks have; and how many bytes the operator
-    /// makes for the backward pass.
+    /// makes for the backward pass. Only results count; in the first two tables, only those that are not first written
+    /// outside of operators.
     fn measure(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;

@@ -10,9 +10,9 @@ use crate::rewrite::means::swap::schedule::Schedule;
 /// - an operator of the iteration accesses the block before the idle time, and the next access after it is a read;
 /// - the host has room for the block.
 ///
-/// The block is copied out as soon as the idle time begins, and copied back one operator ahead of its next reader;
-/// compute waits for each copy out. `limit` does not change the schedule; returns false if the load of the schedule is
-/// above `limit` bytes.
+/// The block is copied out as soon as the idle time begins, unless the host has its value already, and copied back one
+/// operator ahead of its next reader; compute waits for each copy out. `limit` does not change the schedule; returns
+/// false if the load of the schedule is above `limit` bytes.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

@@ -213,9 +213,11 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds the facts of each block that follow from its accesses: whether it belongs to a parameter; whether the
+    /// Finds the facts of each block that follow from its accesses: which operator is the first to access it, and which
+    /// is the last to need it; whether more than one accesses it; whether it belongs to a parameter; whether the
     /// gradient of a ReLU accesses it; and whether an operator of the backward pass reads it and writes a block of the
-    /// same size, so that the block is needed while its gradient is written.
+    /// same size, so that the block is needed while its gradient is written. There the gradients of ReLU operators do
+    /// not count, nor do operators that make the gradient of a parameter.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -303,7 +305,8 @@ impl Layers<'_> {
 
     /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
     /// second if gradients are written over activations. Each activation is taken to have one gradient, of the same
-    /// size. An activation over which a ReLU writes its output is not counted.
+    /// size. An activation over which a ReLU writes its output is not counted, nor is a block that is first written
+    /// outside of operators, such as the network's input.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;

@@ -2,7 +2,7 @@
 //!
 //! Problem: given for each operator of the forward pass how often it may be recomputed, its *mirror count*, make the
 //! order of runs in which the backward pass finds all that it reads. The forward pass ends with the last operator that
-//! may be recomputed. The blocks that the forward pass makes, and that are freed within the iteration, are its
+//! may be recomputed. The blocks that only the forward pass writes, and that are freed within the iteration, are its
 //! *results*.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
@@ -17,7 +17,7 @@
 //! - those that may not be recomputed ([`Values`] knows which);
 //! - those whose inputs are changed or freed before the last operator that reads a result, or are overwritten in place
 //!   by another operator;
-//! - those that make a block which the backward pass writes.
+//! - those that read or write a block which the backward pass writes and which is freed within the iteration.
 //!
 //! Operators that write to the same block are recomputed together.
 //!

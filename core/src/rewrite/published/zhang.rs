@@ -16,7 +16,8 @@
 //! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
 //!   than the gap.
 //! - AOA, area of absence: DOA times the size. Where DOA is negative it is divided by the size: of gaps that last
-//!   equally long, the one of the smaller block, which delays less, then has the higher score.
+//!   equally long, and longer than the latencies of both copies, the one of the smaller block, which delays less, then
+//!   has the higher score.
 //! - WDOA, weighted: the area under the load curve (bytes on the device over time) during the gap.
 //! - SWDOA, submodular: the same area if blocks are swapped in the gaps already chosen.
 //!
@@ -26,8 +27,8 @@
 //! no earlier, blocks are freed, those first whose gaps begin first. Then the gaps are gone through from the last to
 //! the first: every copy in begins as late as the link to the device allows without delay, and later where memory is
 //! not free so early. Of equal gaps the one with the least number is taken. Cost: O(gaps chosen · (operators + gaps))
-//! with the submodular score; without it O(gaps · log(gaps)) and the changes of the load. A gap whose score was too low
-//! before is mostly passed over after one comparison, as areas under the load only shrink.
+//! with the submodular score; without it O(gaps chosen · gaps) at most, and the changes of the load. With it, a gap
+//! whose score was too low before is mostly passed over after one comparison, as areas under the load only shrink.
 
 use crate::id::Id;
 use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps};
@@ -56,8 +57,8 @@ workspace! {
     /// Memory for choosing the idle times in which blocks are swapped.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The numbers of all idle times of blocks, the one with the highest score first. Once some are chosen, the
-            /// table is used again: for the chosen ones, in the order in which they begin.
+            /// The numbers of all idle times of blocks, the one with the highest score first. After all have been
+            /// chosen, the table is used again: for the chosen ones, in the order in which they begin.
             ranked: u32[rows + blocks],
             /// For each rank (index in `ranked`): the rank itself if its idle time is not chosen yet; else a later
             /// rank, at which the search for an idle time goes on. While idle times are sorted, this is scratch memory.
@@ -91,8 +92,9 @@ impl Selection<'_> {
     }
 
     /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the idle times with the highest scores. Such a
-    /// score is the sum of four published scores, each times its weight in `weights`. `scope` says which idle times may
-    /// be chosen. Returns false if the load is still above `limit` bytes and no idle time is left that would lower it.
+    /// score is the sum of four published scores, each times its weight in `weights` and divided by its standard
+    /// deviation over all idle times. `scope` says which idle times may be chosen. Returns false if the load is still
+    /// above `limit` bytes and no idle time is left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -224,7 +226,8 @@ impl Selection<'_> {
     }
 
     /// Divides each of the four [`Weights`] for the scores of idle times by the standard deviation of that score over
-    /// all idle times; a weight stays as it is where the deviation is 0.
+    /// all idle times; a weight stays as it is where the deviation is 0. Also fills `area` and `area_left` for the
+    /// present schedule, in which no block may be swapped yet.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);

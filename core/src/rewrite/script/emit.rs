@@ -31,10 +31,10 @@ workspace! {
 }
 
 /// Writes to `out` the rows of a script of at most `steps` steps, each a run, a recomputation or a free, and returns
-/// how many rows there are. Rows of a recomputation have the time of the row that is written before them. A script may
-/// free a block late, only when memory runs out. The free is then written earlier: right after the step that last
-/// accesses the block before the free. Nobody reads the value in between, and the sooner a block is freed, the better
-/// the others can be placed.
+/// how many rows there are. Rows of a recomputation, and the mallocs and frees that the script adds, have the time of
+/// the row that is written before them. A script may free a block late, only when memory runs out. The free is then
+/// written earlier: right after the step that last accesses the block before the free. Nobody reads the value in
+/// between, and the sooner a block is freed, the better the others can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -6,7 +6,8 @@
 //! through forwards: a value is freed directly after the last run that accesses it, and the bytes alive are added up.
 //! If a run reads a value that is not on the device, no script is made.
 //!
-//! Cost: linear in the number of blocks that a run accesses, summed over the runs. Workspace: O(steps + blocks).
+//! Cost: at most the square of the number of blocks that a run accesses, summed over the runs. Workspace: O(steps +
+//! blocks).
 
 use super::{Cost, Step};
 use crate::list::List;
@@ -59,7 +60,7 @@ impl<'a> Follower<'a> {
     /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds the limit, and the
     /// time added. The limit is `limit` bytes less `headroom(o)` bytes, while operator o runs for the first time and
     /// while operators are recomputed right before that. `in_place` says whether operators write their output over an
-    /// input where they may.
+    /// input where they may; recomputations never do.
     ///
     /// Returns none in each of these cases:
     /// - The script has too many steps or rows.

@@ -15,10 +15,10 @@
 //!    that it waits for. A cut parts the nodes in two: operators on the side of the source have run, the others have
 //!    not.
 //! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches are
-//!    alive in any case. Their bytes are added separately, and their arcs get the capacity 0. The operators that v
-//!    waits for are sources, and those that wait for v are sinks. The begin of a tensor that is alive from the start is
-//!    a source too, and the end of one that is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum
-//!    flow, which is the minimum cut.
+//!    alive in any case. Their arcs get the capacity 0. Their bytes and the workspace of v are added separately, less
+//!    the most that v may save by writing over an input. The operators that v waits for are sources, and those that
+//!    wait for v are sinks. The begin of a tensor that is alive from the start is a source too, and the end of one that
+//!    is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow, which is the minimum cut.
 //!
 //! Cost: a maximum flow for each operator. The looks at arcs are counted; after a given number of them no further
 //! operator is taken. Linear memory.
@@ -155,7 +155,8 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The fewest bytes that can be alive while operator `v` runs, whatever the order of the operators.
+    /// The fewest bytes that can be alive while operator `v` runs, whatever the order of the operators. If `v` may
+    /// write over an input, the most that this saves is taken off in any case, so that the result may be too low.
     fn least_at(&mut self, v: u32) -> u64 {
         let tensors = self.model.tensors();
         self.side.fill(FREE);

@@ -111,7 +111,7 @@ struct Full;
 /// such an order to `order` and its max load to `found`; if it finds none, both stay as they are. In any case writes to
 /// `found` how many sets it has tried to extend, and the lower bound on the max load that the search has proved.
 /// Remembers at most `states` sets of operators. Ends early when `stops` returns true, or when there is no room for
-/// another set.
+/// another set or for another entry in the heap.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,

@@ -37,8 +37,8 @@ pub(crate) struct Model<'a> {
     /// For each operator: the bytes saved by writing its output over the first of its tensors in `givers`, and the
     /// bytes saved by writing it over the second instead.
     spared: Table<'a, [u64; 2]>,
-    /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
-    /// length of `touched`.
+    /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is how
+    /// many entries of `touched` are in use.
     first_touched: Table<'a, u32>,
     /// The tensors that each operator reads or writes, operator by operator; each tensor once for an operator.
     touched: Table<'a, u32>,
@@ -46,7 +46,7 @@ pub(crate) struct Model<'a> {
     /// ([`Self::put_off_sources`]).
     users: Table<'a, u32>,
     /// For each operator: the index in `next` of the first operator that waits for it. One more entry, after the last
-    /// operator, is the length of `next`.
+    /// operator, is how many entries of `next` are in use.
     first_next: Table<'a, u32>,
     /// The operators that wait for operator 0, then those that wait for operator 1, and so on. An operator may be
     /// listed twice among those that wait for the same operator.
@@ -174,9 +174,10 @@ impl<'a> Model<'a> {
     }
 
     /// Puts off the sources. A source is an operator that reads nothing, needs no workspace, and makes one tensor; at
-    /// least one operator waits for it, and all that do touch this tensor. In a [`Walk`] the sources count as run from
-    /// the start, and their tensors come alive with their first readers. The least max load stays the same: some order
-    /// that has it runs each source right before the first reader of its tensor.
+    /// least one operator waits for it, and those that do are all the other operators that touch this tensor. In a
+    /// [`Walk`] the sources count as run from the start, and their tensors come alive with their first readers. The
+    /// least max load stays the same: some order that has it runs each source right before the first reader of its
+    /// tensor.
     pub(super) fn put_off_sources(&mut self) {
         for operator in 0..self.operators {
             if self.is_source(operator) {
@@ -314,7 +315,8 @@ impl<'m, 's> Walk<'m, 's> {
     }
 
     /// Goes back to the start. No operator has run then, except that the operators that are put off
-    /// ([`Model::put_off_sources`]) count as run. The load is the bytes of the tensors that are alive from the start.
+    /// ([`Model::put_off_sources`]) count as run. The load is the bytes of the tensors that are alive from the start;
+    /// so is `key`, the max load so far.
     pub(super) fn begin(&mut self) {
         self.done.copy_from(&self.model.late);
         self.load = self.model.given();

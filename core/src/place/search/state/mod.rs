@@ -370,8 +370,8 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Lowers the weights of all sections (stretches of time) by a quarter. A section's weight counts the failed nodes
-    /// of the search tree that failed because of it; so late failures count more than early ones.
+    /// Lowers the weights of all sections (stretches of time) by a quarter, rounded down. A section's weight counts the
+    /// failed nodes of the search tree that failed because of it; so late failures count more than early ones.
     pub(super) fn fade(&mut self) {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;
@@ -529,7 +529,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// The length of a table as a `u32`. It always fits, since there are fewer than 2^28 blocks and each has a few entries.
+/// The length of a table as a `u32`; `u32::MAX` if it does not fit. Only the lists of changes, of 128 entries for each
+/// block, can be longer; then no more than `u32::MAX` of their entries are used.
 fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -201,7 +201,8 @@ impl State<'_> {
     /// least offset, and all must end within the capacity. A set of jobs can use the bytes from the lowest of its least
     /// offsets up to the capacity. If the set needs more, the state fails (`Err`). If these bytes have no room for a
     /// further job, whose least offset is lower, that job lies below all of the set, and the least offsets of the set
-    /// rise to the lowest end that the job can have.
+    /// rise to the lowest end that the job can have. If there are several such jobs, they lie below the set one above
+    /// the other, and the least offsets rise to the lowest end that their stack can have.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);

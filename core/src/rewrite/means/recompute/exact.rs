@@ -16,8 +16,9 @@
 //! is read, while its inputs are still there; the [walk](super::walk), which plans operator by operator, cannot do
 //! that.
 //!
-//! Limits: at most [`MOST_VALUES`] blocks that the plan allocates and frees, each written once, and at most
-//! [`MOST_STATES`] states; with more the search ends without an answer. Cost: O(states · (values + operators)).
+//! Limits: at most [`MOST_BLOCKS`] block numbers; at most [`MOST_VALUES`] blocks that the plan allocates and frees,
+//! each written by one operator before it is read; and at most [`MOST_STATES`] states. Beyond these the search ends
+//! without an answer. Cost: O(states · (operators + values²)), and O(operators²) to prepare.
 
 use super::{Recomputer, most_rows};
 use crate::hash;
@@ -35,8 +36,8 @@ use crate::{Workspace, WorkspaceLen};
 const MOST_VALUES: u32 = u64::BITS;
 /// The most states that the exact search keeps.
 const MOST_STATES: u32 = 1 << 14;
-/// The most blocks that a program may have for the exact search. For larger programs no memory is provided, and there
-/// is no search.
+/// The most block numbers that a program may have for the exact search; those of masks count too. For larger programs
+/// no memory is provided, and there is no search.
 const MOST_BLOCKS: usize = 256;
 /// The exact search has a heap of the states whose successors are still to be found. This is how many entries the heap
 /// can hold for each state that there is memory for. A state that is reached again at a lower cost gets a further
@@ -221,7 +222,8 @@ impl Recomputer<'_> {
     /// `limit` bytes less the headroom. `least` is the cost of the best order found before; none if there is none. If
     /// the search finds an order that costs less, keeps this order and returns its cost; else returns `least`. Also
     /// returns `least` if the program has too many values, or the search too many states. Notes whether the best order
-    /// is proved to be the best ([`is_optimum`](Self::is_optimum)).
+    /// is proved to be the best ([`is_optimum`](Self::is_optimum)). If `least` is a cost of 0, nothing is searched for,
+    /// and no proof is noted.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -304,8 +306,8 @@ impl Recomputer<'_> {
     }
 
     /// Searches for the state in which all operators have run and the least time was spent on recomputation, within
-    /// `limit` bytes. Returns the number of this state; none if no such state costs less than `most` ns. Fails if there
-    /// is no memory for another state.
+    /// `limit` bytes less the headroom. Returns the number of this state; none if no such state costs less than `most`
+    /// ns. Fails if there is no memory for another state.
     fn search(
         &self,
         problem: &Problem<'_>,

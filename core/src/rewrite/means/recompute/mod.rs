@@ -61,8 +61,9 @@ const PREFERENCES: [Preference; 9] = {
 /// move can be undone. A move changes three at most.
 const DISTURBED: usize = 4;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
-/// temperature a new plan may, on average, take that much longer than the present one and still be accepted.
+/// The temperature at the start of the annealing, as a fraction of the time at which the last operator of the original
+/// trace begins. At this temperature a new plan may, on average, take that much longer than the present one and still
+/// be accepted.
 const HEAT: f64 = 0.0005;
 
 /// The work of the annealing is divided into at least this many equal parts. The annealing checks its progress about
@@ -153,7 +154,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Whether the best plan is proved to spend the least time on recomputation of all plans within the limit less the
-    /// headroom.
+    /// headroom. Also true if it is proved that there is no such plan.
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }

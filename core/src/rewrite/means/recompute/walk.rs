@@ -12,8 +12,9 @@
 //!    that the value's closure takes, the distance the time until the value's next use. An operator of the closure is
 //!    *owed* if it has to be recomputed anyway, because another of its outputs, or a value made from its outputs, is
 //!    missing and read later. Only a part of its time counts.
-//! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
-//!    is read later.
+//! 3. A value is freed as soon as no operator reads it any more, and no missing value that is read later is made
+//!    directly from it. If a walk fails because a value was lost, a new walk also keeps each value that cannot be
+//!    recomputed and from which a missing one is made by way of other missing ones.
 //! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
 //!    that values are kept for the closures to come.
 //! 5. Where memory is too small to run a closure, the values that it makes should not have been evicted. The *weights*
@@ -125,7 +126,7 @@ workspace! {
             kept: Noted[rows],
             /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
-            /// blocks count: those that the planner may free between any two operators.
+            /// blocks count: those that the plan of recomputation allocates and frees.
             stack: [u32; 2][rows + 1],
             /// The values that a search still has to visit. A search goes from a value either to those that it is made
             /// from, or to those that are made from it.
@@ -276,7 +277,8 @@ impl<'a> Walk<'a> {
     /// so that memory stays within `limit` bytes less the headroom as far as possible. `preference` has the parameters
     /// of the eviction score. Returns what the walk's script (the steps, in order) costs: the most bytes above the
     /// limit less the headroom, and the time added. None in three cases: a value that is read cannot be recomputed;
-    /// there is no room for the script; or it costs more than `most`.
+    /// there is no room for the script; or it costs more than `most`. If the walk fails because a value was lost, sets
+    /// `keeps_sources` and makes a second walk.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {
@@ -423,10 +425,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the operator that writes the value `version` on the stack of the operators to recompute. Pins its managed
-    /// blocks, those that the planner may free between any two operators, so that they stay until it has run. Frees
-    /// such a block if it holds a later value than the one that the operator accesses there. Returns none in these
-    /// cases: no operator may be recomputed to write the value; a block to be freed is pinned by another operator too;
-    /// the list of steps is full; or the steps cost more than allowed.
+    /// blocks, those that the plan of recomputation allocates and frees, so that they stay until it has run. Frees such
+    /// a block if it holds a later value than the one that the operator accesses there. Returns none in these cases: no
+    /// operator may be recomputed to write the value; a block to be freed is pinned by another operator too; the list
+    /// of steps is full; or the steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;

@@ -90,7 +90,8 @@ impl Load<'_> {
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
-    /// The first operator in `from..to` whose load is more than `most` bytes; `to` if there is none.
+    /// The first operator in `from..to` whose load is more than `most` bytes. If there is none, `to`, or `from` if that
+    /// is higher.
     #[inline]
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;

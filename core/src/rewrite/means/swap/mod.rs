@@ -3,9 +3,10 @@
 //! `Swapper` makes schedules. A gap, or idle time, is a time in which no operator accesses a block. A schedule says in
 //! which gaps blocks leave the device, and where they are freed and allocated again. The load of each operator, plus
 //! its *headroom* (bytes held back), has to stay within a limit. A [`Policy`] says how to make a schedule. The module
-//! `schedule` (with `load` and `agenda`) finds the time that a schedule takes. Four published scores say which gaps to
-//! use first: each gives a schedule, and is also a policy of its own. Other schedules have blocks leave in all their
-//! gaps. The module `search` starts from the fastest of all these schedules, and makes it faster.
+//! `schedule` (with `load`, `agenda` and `queue`) finds the time that a schedule takes. Four published scores say which
+//! gaps to use first: each gives a schedule, and is also a policy of its own. Other schedules use no score: blocks
+//! leave where the load would be above the limit, those first whose gaps begin first. The module `search` starts from
+//! the fastest of all these schedules, and makes it faster.
 
 mod agenda;
 mod load;
@@ -32,8 +33,9 @@ use crate::{Block, Error, Workspace};
 pub enum Policy {
     /// A search over when the blocks leave the device and come back. It starts from the fastest of these schedules: one
     /// for each of the scores [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`], one for a
-    /// weighted sum of them, and those in which blocks leave whenever they are idle. [`fit`](crate::rewrite::fit::fit)
-    /// tries every other policy too, and takes the best.
+    /// weighted sum of them, and two without scores, in which blocks leave where the load would be above the limit,
+    /// those first that are idle first. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the
+    /// best.
     Auto,
     /// Blocks are swapped first in the idle times with the longest duration of absence: the idle time less the time of
     /// the copies (Zhang et al. 2019).
@@ -105,8 +107,9 @@ impl Policy {
 /// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The schedule in which blocks leave the device in all of their idle times. The scope says whether idle times that
-    /// reach across the end of the iteration count.
+    /// The schedule that uses no score: where the load would be above the limit, blocks leave the device, those first
+    /// whose idle times begin first. The scope says whether idle times that reach across the end of the iteration
+    /// count. A persistent block that may be on the host when the iteration begins is there in any case.
     All(Scope),
     /// The schedule in which blocks leave the device first in the idle times with the highest weighted sum of the four
     /// scores of Zhang et al. 2019. The variant holds the weights.
@@ -211,8 +214,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// The [`Weights`] of the four scores with which [`by_score`](Self::by_score) makes the fastest schedule within
-    /// `limit` bytes. They are found by Bayesian optimisation, or kept from the last call if it had the same limit. On
-    /// very large networks the optimisation ends early, after about `work` units of work, as
+    /// `limit` bytes, of those that were tried. They are found by Bayesian optimisation, or kept from the last call if
+    /// it had the same limit. On very large networks the optimisation ends early, after about `work` units of work, as
     /// [`selected`](Self::selected) counts them.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
@@ -266,8 +269,8 @@ impl<'a> Swapper<'a> {
 
     /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
     /// operators and idle times. Three schedules choose idle times by one score each: that of [`Policy::Doa`], of
-    /// [`Policy::Aoa`] and of [`Policy::Wdoa`]. In the fourth, blocks leave the device in all idle times within the
-    /// iteration; in the fifth, also in the idle times across its end. The score of [`Policy::Swdoa`] is not used: in
+    /// [`Policy::Aoa`] and of [`Policy::Wdoa`]. The other two use no score ([`Start::All`]): one with the idle times
+    /// within the iteration, one also with those across its end. The score of [`Policy::Swdoa`] is not used: in
     /// networks of a thousand layers, to choose by it takes longer than the search. Returns how much longer the
     /// improved schedule takes than the original, in ns; none if none of the five is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
@@ -276,12 +279,12 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
-    /// idle times, improves the fastest of seven schedules. Each of the first four chooses idle times by one of the
-    /// four scores that [`Weights`] has weights for. In the fifth, blocks leave the device in all idle times within the
-    /// iteration; in the sixth, also in the idle times across its end. The seventh chooses by a weighted sum of all
-    /// four scores. To find the weights of the sum takes about as long as the search itself, so the seventh is left out
-    /// if one of the first six takes no longer than the original. Returns how much longer the improved schedule takes
-    /// than the original, in ns; none if none of the first six is within the limit.
+    /// idle times, improves the fastest of seven schedules. Two use no score ([`Start::All`]): one with the idle times
+    /// within the iteration, one also with those across its end. Each of the next four chooses idle times by one of the
+    /// four scores that [`Weights`] has weights for. The seventh chooses by a weighted sum of all four scores. To find
+    /// the weights of the sum takes about as long as the search itself, so the seventh is left out if one of the first
+    /// six takes no longer than the original. Returns how much longer the improved schedule takes than the original, in
+    /// ns; none if none of the first six is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -295,9 +298,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of several schedules, from which the search may start, and how much longer it takes than the
-    /// original, in ns. One schedule is made for each of `weights`, by which idle times are chosen. In one more, blocks
-    /// leave the device in all idle times within the iteration; in the last, also in the idle times across its end.
-    /// None if no schedule is within `limit` bytes.
+    /// original, in ns. Two schedules use no score ([`Start::All`]): one with the idle times within the iteration, one
+    /// also with those across its end. Then one schedule is made for each of `weights`, by which idle times are chosen.
+    /// Of equally fast ones the first is taken. None if no schedule is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -357,7 +360,7 @@ impl<'a> Swapper<'a> {
         self.schedule.set_headroom(&self.remembered_headroom);
     }
 
-    /// Lowers the headroom of each operator by a quarter of itself.
+    /// Lowers the headroom of each operator by a quarter of itself, rounded up to a whole byte.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.schedule.lower_headroom();
     }

@@ -4,8 +4,10 @@
 //! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
 //! again at *take*. Boundary o lies before operator o. If give and take are equal, the gap is not in use. Each boundary
 //! has two lists of gaps in use, sorted by the numbers of the gaps: list 0 has those whose blocks are freed there, list
-//! 1 those whose blocks are allocated again there. The load of each operator, the bytes alive while it runs, depends on
-//! the positions alone. So does the time, which a simulation in one pass over the operators finds:
+//! 1 those whose blocks are allocated again there. A block that is on the host when the iteration begins is not freed
+//! then: its gap is not in list 0. One that is there when it ends is not allocated again: its gap is not in list 1. The
+//! load of each operator, the bytes alive while it runs, depends on the positions alone. So does the time, which a
+//! simulation in one pass over the operators finds:
 //!
 //! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
 //! due when the block's memory is freed, a copy in when an operator next reads the block. A link gets its next copy
@@ -16,7 +18,7 @@
 //!
 //! The simulation stops only at these boundaries: where the block of a gap in use is freed, allocated again or used at
 //! the gap's end, where a version can be copied out, and where a link becomes idle while copies wait. Cost: O(gaps in
-//! use · log(operators)) a simulation.
+//! use · log(operators) + operators / 64) a simulation.
 
 mod pass;
 
@@ -329,7 +331,8 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom of each operator, the bytes held back below the limit, by a quarter of itself.
+    /// Lowers the headroom of each operator, the bytes held back below the limit, by a quarter of itself, rounded up to
+    /// a whole byte.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
@@ -338,9 +341,10 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether an idle time in which the block stays on the device may be used to free it. If that needs a copy on the
-    /// host, the host has to have room. For the idle time after a persistent block's last access (tail), the block also
-    /// has to be on the host when the iteration begins.
+    /// Whether an idle time in which the block stays on the device may be used to free it; false if it is in use
+    /// already. The host has to have memory for the block already, or room for it, unless this is [`GapKind::Dead`].
+    /// For the idle time after a persistent block's last access (tail), the block also has to be on the host when the
+    /// iteration begins.
     #[inline]
     pub(in crate::rewrite) fn may_use(&self, gap: GapId, g: &Gap) -> bool {
         let gaps = self.gaps;
@@ -374,7 +378,7 @@ impl<'a> Schedule<'a> {
 
     /// The boundaries between operators, nearest to the given ones, at which a block may be freed in an idle time
     /// (give) and allocated again (take). After a persistent block's last access (tail), take is always the end of the
-    /// iteration. Both are 0 if the idle time has no such boundaries.
+    /// iteration. Both are 0 if give would not be below take.
     #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: GapId, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
@@ -384,7 +388,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Sets the boundaries between operators at which a block is freed in an idle time (give) and allocated again
-    /// (take). They must lie within the idle time. If they are equal, the block stays on the device.
+    /// (take). They must lie within the idle time, or both be 0. If they are equal, the block stays on the device.
     pub(in crate::rewrite) fn set(&mut self, gap: GapId, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -448,7 +452,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Finds anew when the copy of a block's value to the host is due. To be called after idle times in which the block
-    /// holds this value have changed.
+    /// holds this value have changed, or whether the host has to have the value at the end.
     /// - If the host has the value from the start, it needs no copy ([`NONE`]).
     /// - If the block is freed in an idle time after which this value is read (perhaps in the next iteration), the copy
     ///   is due at the first such free.

@@ -10,10 +10,11 @@
 //!
 //! The new schedule is kept if it takes no longer, or by the rule of simulated annealing if it takes a little longer;
 //! else the move is undone. Half of the moves that change a gap in use begin at a gap near an operator that had to
-//! wait. The search returns the best schedule seen. It ends early when compute waits for no copy any more.
+//! wait. The search returns the best schedule seen. It ends early once a schedule takes no longer than the original.
 //!
-//! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
-//! of the changed gaps as they were before the move, and a copy of the best schedule.
+//! All random choices come from one seeded generator. Work is counted in operators, values and gaps looked at, and each
+//! move counts for 50 more. Scratch: a log of the changed gaps as they were before the move, and a copy of the best
+//! schedule.
 
 use super::schedule::{Position, Positions, Schedule};
 use crate::id::Id;
@@ -37,7 +38,8 @@ workspace! {
         state {
             /// The generator of all random choices of the search.
             random: Random = Random::new(seed),
-            /// The work of the search so far: how many operators and gaps it has looked at.
+            /// The work of the search so far: how many operators, values and gaps it has looked at, and 50 for each
+            /// move.
             work: u64 = 0,
         }
     }
@@ -74,9 +76,9 @@ impl Search<'_> {
         true
     }
 
-    /// Makes a schedule of swaps faster, by a local search that may look at `work` operators and idle times of blocks.
-    /// The load has to be within `limit` bytes, and stays so. Returns how much longer the schedule then takes than the
-    /// trace without swaps, in ns.
+    /// Makes a schedule of swaps faster, by a local search that does about `work` units of work. A unit is a look at an
+    /// operator, a value or an idle time of a block; each move counts for 50 more. The load has to be within `limit`
+    /// bytes, and stays so. Returns how much longer the schedule then takes than the trace without swaps, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -224,8 +226,8 @@ impl Search<'_> {
         false
     }
 
-    /// A random idle time in which a block is off the device. In half of the calls, on average, it is one that begins
-    /// or ends near an operator for which compute had to wait.
+    /// A random idle time in which a block is off the device. If compute had to wait for operators, then in half of the
+    /// calls, on average, the block is freed, or accessed again, near one of these operators.
     fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
         let n = used.len();
@@ -236,7 +238,7 @@ impl Search<'_> {
         }
         let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.random.below(n));
         let operator = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
-        // Of a few random gaps, the one with an end nearest to the operator.
+        // Of a few random gaps, the one whose block is freed or accessed again nearest to the operator.
         let gaps = schedule.gaps();
         let distance = |gap: GapId| {
             let [give, _] = schedule.at(gap);
@@ -278,9 +280,11 @@ impl Search<'_> {
     /// - a block is swapped out in one more idle time.
     ///
     /// The block is also off the device for the operators after `operator`, as long as their load is above `limit`
-    /// bytes: at most up to operator `to`, which is left out, and to the end of the idle time. The idle time `not`,
-    /// which the caller has just changed, is left as it is. Returns false if no idle time is found for this, or if this
-    /// move of the local search has made as many changes as it may ([`LOG`]).
+    /// bytes: at most up to operator `to`, which is left out, and to the end of the idle time. But after its last
+    /// access (tail), a persistent block stays away to the end of the iteration; before its first (head), it is mostly
+    /// away from the start. The idle time `not`, which the caller has just changed, is left as it is. Returns false if
+    /// no idle time is found for this, or if this move of the local search has made as many changes as it may
+    /// ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -403,7 +407,8 @@ impl Search<'_> {
 /// An estimate, in ns, of how long compute will wait for the copies of a block, out and back in, if the block's absence
 /// in its gap `g` is changed. The block was freed at boundary `give` and allocated again at `take` (equal if the gap
 /// was not in use); it is to be freed at `new_give` and allocated again at `new_take`. Only copies count that are new
-/// or get less time. The less spare time a copy has, the longer the wait.
+/// or get less time. The less spare time a copy has, the longer the wait. If the gap was not in use, half of the time
+/// that the block's copies take is added.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

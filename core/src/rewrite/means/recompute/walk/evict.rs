@@ -7,12 +7,13 @@
 //! makes other closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux
 //! 1978): the block with the least bound is scored anew, and evicted if its score is still the least.
 //!
-//! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
+//! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in five cases:
 //! - a running operator needed it, and does not any more;
 //! - its next use was a virtual use (a read in an earlier planning walk, made to recompute another value), and is over;
 //! - a value of its closure was recomputed. Such blocks are found by a search that begins at the recomputed value: it
 //!   goes to the values made from it, and on from those of them that are missing. It ends after [`REACH`] values;
-//! - another output of its operator is missing now, so that the operator has to be recomputed anyway.
+//! - another output of its operator is missing now, so that the operator has to be recomputed anyway;
+//! - its value could not be recomputed when it was scored last, or only by losing another value that is still read.
 //!
 //! Not every fall of a score is found: a lower bound may be too high until the block is accessed again. On training
 //! traces fewer than one eviction in five hundred differs from a search over all blocks.

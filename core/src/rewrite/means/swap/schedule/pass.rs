@@ -108,7 +108,7 @@ impl Schedule<'_> {
 
     /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies to
     /// the host are done, which moves `clock` (ns). While compute waits, the link to the device begins as many of the
-    /// waiting copies back as it has time for. It gets at least the copies that the operator after this boundary needs.
+    /// waiting copies back as it has time for, and in any case those that the operator after this boundary needs.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
