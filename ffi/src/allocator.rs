@@ -427,8 +427,8 @@ impl sublet_allocator {
         self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
     }
 
-    /// Frees the block at `pointer`; NULL does nothing. If no live block begins there, the failure names the argument
-    /// by `position`, its place among those of the C function.
+    /// Frees the block at `pointer`; NULL does nothing. If no live block begins there, the failure names argument
+    /// `position` of the C function, counted from 0.
     #[inline]
     fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
         if pointer.is_null() {

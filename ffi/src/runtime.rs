@@ -175,9 +175,10 @@ unsafe impl Params for sublet_launch {}
 // SAFETY: as above.
 unsafe impl Params for sublet_measured {}
 
-/// Makes a runtime, which carries out a schedule on a device. The schedule is first verified for iterations that
-/// repeat, by the rules of sublet_verify_schedule. It is also simulated on the device that `trace` describes;
-/// sublet_runtime_measured tells the simulated times beside the measured ones. `params` may be NULL.
+/// Makes a runtime, which carries out a schedule on a device. The schedule is first verified as by
+/// sublet_verify_schedule: each iteration has to leave the device as the next one needs it. It is also simulated on the
+/// device that `trace` describes; sublet_runtime_measured tells these times beside the measured ones. If `params` is
+/// NULL, all its fields are 0.
 ///
 /// `needed` and `got` are the fields of `error`. SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or it is so old
 /// that it lacks a function that is needed, or there is no GPU of the number in `params`. SUBLET_STATUS_OUT_OF_MEMORY:

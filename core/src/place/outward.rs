@@ -226,9 +226,9 @@ struct Space<'a> {
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
     /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
-    /// busiest step, adds three numbers: the blocks that it places; 1 more than an eighth of the number of all blocks;
-    /// and, divided by [`GAPS_PER_BLOCK`], the gaps in memory that it looks at, plus an eighth of the gaps that it
-    /// moves in their table.
+    /// busiest step, adds the blocks that it places, and 1 more than an eighth of the number of all blocks. It also
+    /// adds gaps in memory, of which [`GAPS_PER_BLOCK`] count as one block: those that it looks at, and an eighth of
+    /// those that it moves in their table.
     work: u64,
     looked_at: u64,
 }

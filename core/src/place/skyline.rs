@@ -98,15 +98,15 @@ pub(crate) enum Rule {
     /// Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. The fullness
     /// of a line is its height plus the load still to be placed over it. See [`Skyline::goes_level`].
     Level,
-    /// The 8 blocks of best rank are compared: if possible, of those alive at the line's busiest step, else of all
-    /// whose lifetime lies within the line. The one that leaves the least unused room beside it is chosen (see
-    /// [`Skyline::flush`]). But no block is placed that would rise above a far fuller neighbouring line: the line is
-    /// raised to the height of that neighbour instead, as by [`Level`](Self::Level).
+    /// Compares 8 blocks, and chooses the one that leaves the least unused room beside it (see [`Skyline::flush`]).
+    /// They are the 8 of best rank among the blocks that are alive at the line's busiest step; if none is, among all
+    /// whose lifetime lies within the line. But no block is placed that would rise above a far fuller neighbouring
+    /// line: the line is raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     Flush,
-    /// The 64 blocks of best rank are compared: if possible, of those alive at the line's busiest step, else of all
-    /// whose lifetime lies within the line. The one that leaves the least unused room beside it is chosen (see
-    /// [`Skyline::flush`]). But no block is placed that would rise above a far fuller neighbouring line: the line is
-    /// raised to the height of that neighbour instead, as by [`Level`](Self::Level).
+    /// Compares 64 blocks, and chooses the one that leaves the least unused room beside it (see [`Skyline::flush`]).
+    /// They are the 64 of best rank among the blocks that are alive at the line's busiest step; if none is, among all
+    /// whose lifetime lies within the line. But no block is placed that would rise above a far fuller neighbouring
+    /// line: the line is raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     WideFlush,
 }
 

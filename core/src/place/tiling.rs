@@ -190,7 +190,7 @@ workspace! {
             /// A hash table of the hashes of the states of the next section of time, so that of equal states only one
             /// is kept.
             seen: u64[4 * width],
-            /// By node or leaf of a PQ-tree, as its index in the tree: the hash of the subtree that begins there.
+            /// By the index of a node or leaf in the array that holds a PQ-tree: the hash of its subtree.
             token_hash: u64[row(n)],
             /// By section of time: the most intermediate states that may be made from each state of the section before.
             share: u32[n + 1],

@@ -101,12 +101,13 @@ impl<'a> Timeline<'a> {
         if self.forward { section } else { self.sections - 1 - section }
     }
 
-    /// A key to sort the blocks by, the lowest first, into the order in which they are placed. First come the blocks
-    /// that are alive in the section at which the attempt begins; then those that begin later, seen in the present
-    /// direction of time; then the others, by when they begin in the other direction. For each block of the first kind,
-    /// two numbers are counted: the sections in which it is alive up to the one at which the attempt begins, and those
-    /// from that one on. The block whose lesser number is greatest comes first: one with 3 and 9 sections before one
-    /// with 2 and 50.
+    /// A key to sort the blocks by, the lowest first, into the order in which they are placed. The blocks come in three
+    /// groups:
+    /// - those that are alive in the section at which the attempt begins. Two numbers are counted for each: the
+    ///   sections in which it is alive up to this one, and those from this one on. The block whose lesser number is
+    ///   greatest comes first: one with 3 and 9 sections before one with 2 and 50;
+    /// - those that begin later, seen in the present direction of time, in the order of their begins;
+    /// - all others, in the order of their begins as seen in the other direction.
     pub(super) fn rank(&self, b: u32) -> u64 {
         let (low, high, start) = (self.low[b], self.high[b], self.start);
         let (part, key) = if low <= start && start < high {

@@ -104,10 +104,10 @@ impl PqTree<'_> {
         self.next.range(0, self.next_len)
     }
 
-    /// Makes a PQ-tree from the loaded one. The `count` leaves for which `replaced` holds are replaced by the leaves
-    /// `new`. Of the orders that the loaded tree allows, the new tree keeps those in which the replaced leaves are
-    /// consecutive, with the leaves `new` in their place, in any order. False if there is no such order; what
-    /// [`Self::made`] returns is then not a tree. The loaded tree stays loaded.
+    /// Makes a PQ-tree from the loaded one, which [`Self::load`] was given last and which stays loaded. The `count`
+    /// leaves for which `replaced` holds are replaced by the leaves `new`. Of the orders that the loaded tree allows,
+    /// the new tree keeps those in which the replaced leaves are consecutive, with the leaves `new` in their place, in
+    /// any order. False if there is no such order; what [`Self::made`] returns is then not a tree.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,

@@ -163,8 +163,8 @@ impl Lengths {
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// What [`Lengths::of`] returns, for a trace that has `rows` rows and `blocks` block numbers; of the rows,
-    /// `accesses` are accesses and `mallocs` are mallocs.
+    /// Lengths of an [`Output`] that are enough for every schedule of a trace with `rows` rows and `blocks` block
+    /// numbers; of the rows, `accesses` are accesses and `mallocs` are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;

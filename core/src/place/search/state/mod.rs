@@ -30,8 +30,8 @@ const END: usize = 2;
 /// there can still have. The end of a block is its least offset plus its size. It is `u64::MAX` if fewer than two
 /// blocks there are unplaced.
 const SECOND: usize = 3;
-/// In the record of a section of time, at this index: the number of the unplaced block there that can end lowest, as
-/// [`END`] says; [`NONE`] if all blocks alive there are placed.
+/// In the record of a section of time, at this index: the number of the unplaced block there whose least possible end
+/// is the lowest; [`NONE`] if all blocks alive there are placed.
 const ENDER: usize = 4;
 /// In the record of a section of time, at this index: how many unplaced blocks there can still lie at the lowest offset
 /// of all, the one at index [`FLOOR`].
@@ -153,8 +153,8 @@ pub(super) struct State<'a> {
     /// The changes of blocks that can be taken back, in the order in which they were made: for each, the block's least
     /// offset before the change.
     block_trail: Table<'a, u64>,
-    /// By change in `block_trail`: the number of the block. The highest bit is set if the block was in the set `lifted`
-    /// before the change.
+    /// By change in `block_trail`: the number of the block that it changed. The highest bit is set if the block was in
+    /// the set `lifted` before the change.
     block_trail_of: Table<'a, u32>,
     /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
     pub block_mark: u32,

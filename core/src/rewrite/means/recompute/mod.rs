@@ -70,8 +70,8 @@ const HEAT: f64 = 0.0005;
 /// once in each part, and ends early in two cases:
 /// - Since the last check, the bytes by which the best plan exceeds the limit have stayed the same, and the time that
 ///   the plan adds has fallen by less than 1/[`PROGRESS`].
-/// - If these bytes fell as slowly as since the last check, the best plan would still exceed the limit when all the
-///   work is done.
+/// - These bytes fall too slowly: at the rate since the last check, the best plan will still exceed the limit when all
+///   the work is done.
 const PATIENCE: u64 = 6;
 /// In a long trace the work of the annealing is divided into more parts than [`PATIENCE`]: one for each `PATIENCE_ROWS`
 /// rows. A move changes the weights of only a few blocks, which makes little difference in a long trace. With more
