@@ -72,19 +72,7 @@ impl Pass {
                 needed.rows <= most.rows && needed.timings <= most.timings && needed.residencies <= most.residencies
             );
             assert_eq!(needed.workspace.max(most.workspace), most.workspace);
-            let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
-            let mut steps = vec![Step::default(); needed.steps];
-            let output = Output {
-                rows: &mut vec![Row::default(); needed.rows],
-                timings: &mut vec![Timing::default(); needed.timings],
-                blocks: &mut vec![Block::default(); needed.residencies],
-                names: &mut vec![Residency::default(); needed.residencies],
-                offsets: &mut vec![0; needed.residencies],
-                steps: &mut steps,
-            };
-            let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output)?;
-            steps.truncate(planned.steps);
-            Ok((planned, steps))
+            plan_recording(recording, options)
         })
     }
 
@@ -204,6 +192,24 @@ fn training(random: &mut Random) -> Pass {
 
 fn options(limit: u64) -> Options {
     Options { work: 200, ..Options::new(limit) }
+}
+
+/// Plans a recording with the lengths that it says are needed.
+fn plan_recording(recording: &Recording<'_>, options: &Options) -> Result<(Planned, Vec<Step>), Error> {
+    let needed = recording.needed(options.limit < u64::MAX);
+    let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
+    let mut steps = vec![Step::default(); needed.steps];
+    let output = Output {
+        rows: &mut vec![Row::default(); needed.rows],
+        timings: &mut vec![Timing::default(); needed.timings],
+        blocks: &mut vec![Block::default(); needed.residencies],
+        names: &mut vec![Residency::default(); needed.residencies],
+        offsets: &mut vec![0; needed.residencies],
+        steps: &mut steps,
+    };
+    let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output)?;
+    steps.truncate(planned.steps);
+    Ok((planned, steps))
 }
 
 #[test]
@@ -426,22 +432,10 @@ fn a_plan_has_the_alignment_of_its_recording() {
     pass.operator(1, true, &[(a, Use::Read), (b, Use::Write)]);
     pass.operator(1, true, &[(b, Use::Read)]);
     let planned = |alignment| {
-        pass.record(&Options { alignment: 64, ..options(u64::MAX) }, |recording| {
-            let needed = recording.needed(false);
-            let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
-            let output = Output {
-                rows: &mut vec![Row::default(); needed.rows],
-                timings: &mut vec![Timing::default(); needed.timings],
-                blocks: &mut vec![Block::default(); needed.residencies],
-                names: &mut vec![Residency::default(); needed.residencies],
-                offsets: &mut vec![0; needed.residencies],
-                steps: &mut vec![Step::default(); needed.steps],
-            };
-            let other = Options { alignment, ..options(u64::MAX) };
-            plan(recording, &other, Workspace::new(&mut words, &mut indices), output)
-        })
+        let other = Options { alignment, ..options(u64::MAX) };
+        pass.record(&Options { alignment: 64, ..other }, |recording| plan_recording(recording, &other))
     };
-    assert_eq!(planned(64).unwrap().peak, 256);
+    assert_eq!(planned(64).unwrap().0.peak, 256);
     assert_eq!(planned(4096), planned(64));
 }
 
