@@ -1,4 +1,4 @@
-# Installs the C library with its headers, and removes them: functions of ci.sh, whose header says how they are called. `from` is
+# Installs the C library with its headers, and removes them: functions for ci/install.sh and ci/uninstall.sh. `from` is
 # the folder in which ci.sh was called; the folder of ci.sh is the working directory.
 
 # Where the library goes: `prefix`, and `libdir`, which is LIBDIR in it, or LIBDIR itself where that is a path from the root.
