@@ -58,8 +58,7 @@ impl Block {
     }
 }
 
-/// A block of no bytes that is alive at no step, so that it collides with no block. A table of blocks returns it for an
-/// index outside its bounds, instead of panicking.
+/// No bytes, alive at no step: a table of blocks returns it outside its bounds, instead of panicking.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
@@ -161,10 +160,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Checks the overlaps. Each names two blocks that may share bytes, an operator's output and its input. They must be
-/// different blocks that exist, and the input's lifetime must begin and end no later than the output's. If one overlap
-/// has x as its output and y as its input, none may have y as its output and x as its input. For the first overlap that
-/// breaks a rule, returns [`Error::NoOverlap`] with the indices of its output and its input.
+/// The two blocks differ; the input begins and ends no later than the output; no pair occurs both ways round.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));

@@ -2,21 +2,17 @@
 
 use crate::table::Table;
 
-/// An odd constant whose bits look random: 2⁶⁴ over the golden ratio. Hash functions multiply by it or add it to spread
-/// nearby numbers.
+/// 2⁶⁴ over the golden ratio; odd.
 pub(crate) const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash of a number in which each bit depends on all bits of the number: the finaliser of `SplitMix64` (Steele, Lea
-/// and Flood 2014).
+/// The finaliser of `SplitMix64` (Steele, Lea and Flood 2014).
 pub(crate) const fn mixed(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ x >> 31
 }
 
-/// Adds the value `hash` to a hash table, the first `slots` cells of `set`. Returns whether the value is new to the
-/// table. A cell of 0 is empty, so `hash` must not be 0. `slots` must be more than the number of different values that
-/// are ever added: the search for a value ends only at an empty cell or at the value itself.
+/// True if `hash` is new. A cell of 0 is empty: `hash` must not be 0, and one of the `slots` must stay empty.
 pub(crate) fn insert(set: &mut Table<'_, u64>, slots: u32, hash: u64) -> bool {
     let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
     while set[slot] != 0 && set[slot] != hash {

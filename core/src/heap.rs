@@ -4,8 +4,7 @@ use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
-    /// A priority queue of numbers, each with a key. It yields the number with the least key first; among equal keys,
-    /// the least number. It has room for `n` numbers.
+    /// The least key comes first; among equal keys, the least number.
     pub(crate) struct Heap<'a, I>(n) {
         tables {
             keys: u64[n],
@@ -28,8 +27,6 @@ impl<I: Id> Heap<'_, I> {
         self.len
     }
 
-    /// The least key, and the number that has this key; of several such numbers, the least. Both stay in the heap.
-    /// `None` if the heap is empty.
     pub(crate) fn first(&self) -> Option<(u64, I)> {
         (self.len > 0).then(|| self.entry(0))
     }

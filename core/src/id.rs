@@ -3,18 +3,16 @@
 
 use core::ops::Range;
 
-/// A type by which a table may be indexed: `u32`, or an id type that [`ids!`] declares.
 pub(crate) trait Id: Copy + Ord {
     fn of(number: u32) -> Self;
     fn number(self) -> u32;
 
-    /// The id whose number is higher by 1; the number of `self` must be below `u32::MAX`.
+    /// The number of `self` must be below `u32::MAX`.
     #[inline]
     fn next(self) -> Self {
         Self::of(self.number() + 1)
     }
 
-    /// The ids whose numbers lie in this range, in ascending order.
     #[inline]
     fn each(numbers: Range<u32>) -> impl DoubleEndedIterator<Item = Self> {
         numbers.map(Self::of)
@@ -32,8 +30,6 @@ impl Id for u32 {
     }
 }
 
-/// Declares id types. Each wraps a `u32` that numbers things of one kind from 0, so that ids of two kinds cannot be
-/// confused.
 macro_rules! ids {
     ($($(#[$meta:meta])* $vis:vis struct $name:ident;)+) => {$(
         $(#[$meta])*

@@ -7,8 +7,6 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// How much workspace a [`Planner`] owns for each of its N blocks: how many 64-bit words and how many 32-bit indices. N
-/// times as much is enough to place N blocks by a solver that does not search, and to verify the plan.
 const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of at most N blocks that needs no memory but its own arrays; it may live in a `static`.
@@ -121,9 +119,7 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// Computes how much workspace per block is enough for any number of blocks: the most that any number from 1 to 64
-/// needs per block, rounded up. A larger number does not need more per block: where a length is rounded up, what the
-/// rounding adds is shared by more blocks.
+/// The most that 1 to 64 blocks need for each: with more blocks, what rounding adds is shared by more.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -9,8 +9,6 @@ use core::ops::ControlFlow;
 
 use crate::table::Table;
 
-/// Sorts the first `n` indices of `order` by ascending `key`; indices with equal keys keep their order. `scratch` has
-/// room for `n` indices.
 pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_, u32>, key: impl Fn(u32) -> u64) {
     if n < 2 {
         return;
@@ -56,21 +54,14 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// Quicksort splits the elements into smaller and smaller parts. A part with at most this many is sorted by insertion
-/// instead, which is the quickest way for so few.
 const FEW: usize = 16;
-/// Quicksort splits the elements into parts, and sorts one part while others wait. This is the most parts that may
-/// wait; when so many do, a part is sorted by insertion instead of split. Of 2³² elements in random order, fewer than
-/// 60 parts wait.
+/// If more parts would have to wait, one is sorted by insertion. 2³² elements in random order need fewer than 60.
 const WAITING: u32 = 64;
 
-/// Sorts the first `n` cells in ascending order, in place and without scratch. O(n log n) on average.
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     in_place_by_key(cells, n, |cell| cell);
 }
 
-/// Sorts the first `n` cells by ascending `key`, in place and without scratch. Cells with equal keys may change their
-/// order. O(n log n) on average.
 pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,
@@ -79,10 +70,7 @@ pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
     ascending(cells, n, key, |_| ControlFlow::Continue(()));
 }
 
-/// Calls `visit` with the first `n` cells by ascending `key`, until it returns a break. Cells with equal keys come in
-/// any order. The cells are sorted in place, but only as far as they are visited: k of n cells take O(n + k log k) time
-/// on average. The method is quicksort (Hoare 1961) that sorts the part with the least keys first and the others when
-/// they are visited (Paredes and Navarro 2006); parts of at most [`FEW`] cells are sorted by insertion.
+/// Sorts only as far as `visit` goes on: quicksort, least part first (Hoare 1961; Paredes and Navarro 2006).
 pub(crate) fn ascending<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,
@@ -128,7 +116,6 @@ pub(crate) fn ascending<T: Copy + Default, K: Copy + Ord>(
     }
 }
 
-/// Sorts cells by ascending `key`: insertion sort, O(n²).
 fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
     for sorted in 1..cells.len() {
         let Some((cell, before)) = cells.get_mut(..=sorted).and_then(<[T]>::split_last_mut) else { return };
@@ -145,10 +132,8 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
     }
 }
 
-/// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
-/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average. Cells are split in
-/// Hoare's way, not by [`partition`]: it would leave the cells in another order. The beam search for a placement calls
-/// this function, and would then find other plans.
+/// Quickselect (Hoare 1961) on `low..high`. Not by [`partition`]: its other order would change the plans of the beam
+/// search.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];
@@ -172,20 +157,14 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low:
     }
 }
 
-/// The two parts into which [`partition`] has split cells. If all keys are equal, the first part has all cells, and the
-/// second has none. Otherwise each part has at least one cell.
 enum Parts {
-    /// How many cells the first of the two parts has, at least one. Each of their keys is less than every key of the
-    /// second part.
+    /// Every key of the first part, of this length, is less than every key of the second.
     Less(usize),
-    /// How many cells the first of the two parts has, at least one. Their keys are all equal, and less than every key
-    /// of the second part.
+    /// As `Less`, but all keys of the first part are equal; the second part may be empty.
     Least(usize),
 }
 
-/// Reorders cells, of which there are at least two, into two parts: each key in the first is less than every key in the
-/// second. No branch depends on a key, since the processor could not predict such a branch (Lomuto's scheme, as in
-/// Edelkamp and Weiß 2016).
+/// No branch depends on a key: the processor could not predict it (Lomuto; Edelkamp and Weiß 2016).
 fn partition<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) -> Parts {
     let middle = cells.len() / 2;
     swap(cells, 0, middle);
@@ -199,7 +178,6 @@ fn partition<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) -> P
     Parts::Less(less)
 }
 
-/// Moves the `wanted` cells before all others; returns how many they are.
 fn gather<T: Copy>(cells: &mut [T], wanted: impl Fn(T) -> bool) -> usize {
     let mut count = 0;
     for i in 0..cells.len() {
@@ -210,14 +188,12 @@ fn gather<T: Copy>(cells: &mut [T], wanted: impl Fn(T) -> bool) -> usize {
     count
 }
 
-/// Swaps two cells; does nothing if one of them does not exist.
 fn swap<T: Copy>(cells: &mut [T], a: usize, b: usize) {
     if let (Some(&first), Some(&second)) = (cells.get(a), cells.get(b)) {
         (cells[a], cells[b]) = (second, first);
     }
 }
 
-/// Fills the first `n` cells of `order` with the numbers from 0 to `n - 1`, in ascending order.
 pub(crate) fn identity(order: &mut Table<'_, u32>, n: u32) {
     for i in 0..n {
         order[i] = i;

@@ -12,7 +12,7 @@ use crate::id::Id;
 
 pub(crate) struct Table<'a, T, I = u32> {
     cells: &'a mut [T],
-    /// What is read at an index outside the bounds of the table, so that indexing cannot panic: `T::default()`.
+    /// `T::default()`, which is read outside the bounds, so that indexing cannot panic.
     outside: T,
     index: PhantomData<I>,
 }
@@ -27,7 +27,6 @@ impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
         self.cells.fill(value);
     }
 
-    /// Copies the values of another table to the same indices of this one, up to the end of the shorter of the two.
     pub(crate) fn copy_from(&mut self, other: &Table<'_, T, I>) {
         for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
             *cell = value;
@@ -39,24 +38,20 @@ impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
         self.cells.len()
     }
 
-    /// Sets all cells from index `first` on to `value`.
     pub(crate) fn fill_from(&mut self, first: I, value: T) {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
 
-    /// The first `n` cells of the table; all cells if the table has fewer.
     #[inline]
     pub(crate) fn first(&self, n: u32) -> &[T] {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
-    /// The cells in `from..to`; an empty slice if some of them do not exist.
     #[inline]
     pub(crate) fn range(&self, from: I, to: I) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
-    /// The cells in `from..to`, to be changed; an empty slice if some of them do not exist.
     #[inline]
     pub(crate) fn range_mut(&mut self, from: I, to: I) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
@@ -86,10 +81,7 @@ impl<T: Copy + Default, I: Id> IndexMut<I> for Table<'_, T, I> {
     }
 }
 
-/// A type that tables store in another form, of plain integers: a structure as an array of its fields, a float as its
-/// bits.
 pub(crate) trait Record: Copy {
-    /// The form in which tables store a value of this type, such as the bits of a float.
     type Kept: Copy + Default;
     fn keep(self) -> Self::Kept;
     fn kept(kept: Self::Kept) -> Self;
@@ -134,14 +126,11 @@ impl Record for f64 {
     }
 }
 
-/// A table of values that are stored as plain integers ([`Record`]): structures as arrays of their fields, floats as
-/// their bits. It converts when a value is read or written.
 pub(crate) struct Records<'a, R: Record, I = u32> {
     table: Table<'a, R::Kept, I>,
 }
 
 impl<'a, R: Record, I: Id> Records<'a, R, I> {
-    /// Makes a table of records from `table`, the table of their stored forms.
     pub(crate) fn new(table: Table<'a, R::Kept, I>) -> Self {
         Self { table }
     }
@@ -151,7 +140,6 @@ impl<'a, R: Record, I: Id> Records<'a, R, I> {
         R::kept(self.table[i])
     }
 
-    /// Whether the record at index `i` equals `record`, compared in their stored forms.
     #[inline]
     pub(crate) fn is(&self, i: I, record: R) -> bool
     where
@@ -175,14 +163,12 @@ impl<'a, R: Record, I: Id> Records<'a, R, I> {
         self.table.len()
     }
 
-    /// The records at the indices `from..to`; no record at all if some of these indices are out of bounds.
     #[inline]
     pub(crate) fn range(&self, from: I, to: I) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
 }
 
-/// A type that a field of a [`record!`] structure may have: tables store its values as a `u32` each.
 pub(crate) trait Field: Copy {
     fn keep(self) -> u32;
     fn kept(kept: u32) -> Self;
@@ -210,7 +196,7 @@ impl Field for bool {
     }
 }
 
-/// An id that may be missing, stored in 32 bits: `None` as 0, an id as 1 + its number.
+/// `None` is stored as 0, an id as 1 + its number.
 impl<I: Id> Field for Option<I> {
     #[inline]
     fn keep(self) -> u32 {
@@ -222,8 +208,7 @@ impl<I: Id> Field for Option<I> {
     }
 }
 
-/// Implements [`Field`] for an enum, so that tables store it as the number of its variant. A stored number that belongs
-/// to no variant is read as the first variant named.
+/// A stored number that belongs to no variant reads as the first one named.
 macro_rules! enum_field {
     ($name:ident: $first:ident $(, $more:ident)*) => {
         impl $crate::table::Field for $name {
@@ -243,9 +228,6 @@ macro_rules! enum_field {
 }
 pub(crate) use enum_field;
 
-/// Declares a structure that can be stored in [`Records`]. Its fields are of type `u32`, an id type, `bool`, an enum
-/// ([`enum_field!`]), or an `Option` of a `u32` or id. Tables of such structures are all zeros at first. A field that
-/// is stored as zero reads as 0, `false`, `None` or the enum's first variant.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -273,22 +255,18 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// `slice[i]`, without panicking: the default value of `T` if `i` is outside the bounds. Debug builds fail an assertion
-/// there.
+/// `T::default()` outside the bounds, where debug builds fail an assertion.
 #[inline]
 pub(crate) fn at<T: Copy + Default>(slice: &[T], i: u32) -> T {
     debug_assert!(position(i) < slice.len(), "{i} of {}", slice.len());
     slice.get(position(i)).copied().unwrap_or_default()
 }
 
-/// The number of an id as a `usize` index. On a 16-bit machine, a number that `usize` cannot hold becomes `usize::MAX`,
-/// which is outside the bounds of any slice.
 #[inline]
 fn position(i: impl Id) -> usize {
     usize::try_from(i.number()).unwrap_or(usize::MAX)
 }
 
-/// The length of a slice as a `u32`, the type in which this crate counts elements; `u32::MAX` if the slice is longer.
 #[inline]
 pub(crate) fn count<T>(slice: &[T]) -> u32 {
     u32::try_from(slice.len()).unwrap_or(u32::MAX)

@@ -41,25 +41,19 @@ impl WorkspaceLen {
         }
     }
 
-    /// The length of an empty workspace.
     pub(crate) const NONE: Self = Self { words: 0, indices: 0 };
 
-    /// The sum of the two lengths: enough for two calls that use their workspaces at the same time.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { words: self.words + other.words, indices: self.indices + other.indices }
     }
 
-    /// `n` times the length: enough for `n` workspaces of this length.
     pub(crate) const fn times(self, n: usize) -> Self {
         Self { words: self.words * n, indices: self.indices * n }
     }
 }
 
-/// A type that the elements of a table in a workspace may have: `u32`, `u64`, and arrays of these.
 pub(crate) trait Cell: Copy + Default {
-    /// How much of a workspace one element of a table takes: how many 64-bit words and how many 32-bit indices.
     const LEN: WorkspaceLen;
-    /// Cuts `n` elements off the front of the workspace `scratch`, and sets them to 0.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self];
 }
 
@@ -98,11 +92,8 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
-    /// How much of a workspace one record of the table takes: how many 64-bit words and how many 32-bit indices. A
-    /// record is kept in the table as the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// A table of `n` records in memory that is cut off the front of the workspace `scratch` and set to 0.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(Table::new(R::Kept::lend(n, scratch)))
     }
@@ -176,8 +167,6 @@ macro_rules! workspace {
         }
 
         impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
-            /// How much workspace [`lend`](Self::lend) takes if it is given the same numbers: enough for the tables and
-            /// lists of this structure and of its parts.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -186,8 +175,6 @@ macro_rules! workspace {
                     $($(.and($part_type::<'a $(, $part_by)?>::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory that is cut off
-            /// the front of `scratch`; its other fields are stored in the value itself.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
@@ -228,7 +215,6 @@ impl<'a> Workspace<'a> {
         Workspace { words: self.words, indices: self.indices }
     }
 
-    /// Returns [`Error::BufferTooSmall`] if one of the two slices of this workspace is shorter than `len` says.
     pub(crate) fn check(&self, len: WorkspaceLen) -> Result<(), Error> {
         if self.words.len() < len.words {
             return Err(Error::BufferTooSmall { buffer: Buffer::Words, needed: len.words, got: self.words.len() });
@@ -243,19 +229,15 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest. If a slice of this one is too
-    /// short, that slice is empty in both afterwards; debug builds fail an assertion.
+    /// Where a slice is too short, it is empty in both afterwards; debug builds fail an assertion.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }
 
-    /// Cuts a table of `n` 64-bit words off the front of the workspace, all 0.
     pub(crate) fn words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(take(&mut self.words, n))
     }
 
-    /// Cuts a table off the front of the workspace: `n` records, each of K 32-bit indices, all 0. The indices of a
-    /// record lie side by side in memory, so records suit values that are read together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
@@ -263,7 +245,6 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
     }
 
-    /// Cuts a table off the front of the workspace: `n` records, each of K 64-bit words, all 0.
     pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -271,9 +252,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table off the front of the workspace: `n` records, each of K 64-bit words. The words keep old contents
-    /// instead of being set to 0, so that no time goes into memory that is never used. The caller must write each
-    /// record before it reads the record.
+    /// The words keep old contents: the caller must write each record before it reads it.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -281,26 +260,21 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` 64-bit words off the front of the workspace. The words keep old contents instead of being
-    /// set to 0: the caller must write each word before it reads the word.
+    /// The words keep old contents: the caller must write each word before it reads it.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` 32-bit indices off the front of the workspace. The indices keep old contents instead of
-    /// being set to 0: the caller must write each index before it reads the index.
+    /// The indices keep old contents: the caller must write each index before it reads it.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }
 
-    /// Cuts a table of `n` 32-bit indices off the front of the workspace, all 0.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))
     }
 }
 
-/// Cuts `n` elements off the front of the slice `rest`, sets them to 0 and returns them; `rest` keeps the others. If
-/// `rest` has fewer than `n`, both the result and `rest` are empty afterwards; debug builds fail an assertion.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let front = cut(rest, n);
@@ -308,8 +282,7 @@ fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] 
     front
 }
 
-/// Cuts `n` elements off the front of the slice `rest` and returns them; `rest` keeps the others. If `rest` has fewer
-/// than `n`, both the result and `rest` are empty afterwards; debug builds fail an assertion.
+/// If `rest` has fewer than `n`, both it and the result are empty afterwards; debug builds fail an assertion.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());

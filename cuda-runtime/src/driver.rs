@@ -11,11 +11,7 @@ use cudarc::driver::sys;
 
 use crate::{Error, Result};
 
-/// Looks up a function of the driver's library by its name. [`Error::NoDriver`] if there is no library;
-/// [`Error::MissingSymbol`] if it lacks the function.
-///
-/// # Safety
-/// `F` is the type of a pointer to the driver's function of this name.
+/// `F` is the type of a pointer to the function of this name.
 pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
     static PRESENT: OnceLock<()> = OnceLock::new();
     // A library that is missing is searched for anew the next time: it may have been installed since.
@@ -31,12 +27,10 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
     symbol.map(|symbol| *symbol).map_err(|_| Error::MissingSymbol { name })
 }
 
-/// What a function of the driver returns: 0, or the number of an error.
+/// 0, or the number of an error.
 pub(crate) type Code = c_uint;
 
-/// Turns the number `code`, which the driver's function `call` has returned, into a `Result`: `Ok` for 0;
-/// [`Error::Lost`] for an error after which no call works in this CUDA context any more; [`Error::Driver`] for every
-/// other error.
+/// [`Error::Lost`] if no call works in this context any more.
 pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -47,15 +41,11 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     }
 }
 
-/// Turns what `cuInit` has returned into a `Result`, as [`check`] does, except for the error 100: there is a driver but
-/// no GPU. That becomes [`Error::NoDevice`] with `ordinal`, the number of the GPU that was asked for.
+/// 100: there is a driver, but no GPU.
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
-/// Makes a struct whose fields are pointers to functions of the driver. Its function `load` looks them up by their
-/// names. Each field is given with the name of its function in the driver's library, and the types of the function's
-/// arguments.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*

@@ -145,7 +145,6 @@ pub enum StorageOperation {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Makes the [`Error::Storage`] for an operation that failed with this error of the operating system.
     pub(crate) fn storage(operation: StorageOperation, error: &std::io::Error) -> Self {
         Self::Storage { operation, code: error.raw_os_error().unwrap_or(0) }
     }
@@ -228,7 +227,6 @@ impl std::error::Error for Error {
     }
 }
 
-/// What an error number of the driver means, in a few words and in brackets; an empty string for numbers that are rare.
 fn named(code: u32) -> &'static str {
     match code {
         1 => " (invalid value)",

@@ -29,8 +29,7 @@ pub fn available() -> Result<u64> {
     available_in(&text).ok_or(unknown(0))
 }
 
-/// The available memory in bytes, from the line `MemAvailable:   123 kB` in the text of `/proc/meminfo`; `None` if
-/// there is no such line, no number in it, or one that exceeds 64 bits.
+/// In bytes, from the line `MemAvailable:   123 kB`.
 fn available_in(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

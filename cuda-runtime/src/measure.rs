@@ -109,10 +109,7 @@ pub fn device_file(device: &Device) -> String {
     )
 }
 
-/// Fits three figures to the times of copies: the latency in ns, the ns per byte copied out, and the ns per byte copied
-/// in. If the times do not determine all three, or the latency would be negative, or another figure not above 0, the
-/// latency is 0 and only the other two are fitted. `None` if one of the directions has no copy of more than 0 bytes
-/// that took more than 0 ns.
+/// Latency in ns, or 0 if it cannot be fitted; ns per byte out; ns per byte in.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
@@ -146,8 +143,7 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     solved.filter(|x| x[0] >= 0.0 && x[1] > 0.0 && x[2] > 0.0).or_else(without_latency)
 }
 
-/// Solves three linear equations with three unknowns by Gauss's elimination; `None` if they do not determine the
-/// unknowns. A row of `a` is an equation: three coefficients, then the right side.
+/// Gauss's elimination. A row is three coefficients and the right side.
 fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for i in 0..3 {
         let pivot = (i..3).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
@@ -167,19 +163,15 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation predicts for a schedule: for the whole of it, and for each launch and copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// The predicted time of each step of the program, in ns: for a launch, how long compute waits before it; for a
-    /// copy that the schedule contains, how long the copy takes; for a copy between iterations, 0.
+    /// By step: how long compute waits before a launch, or a copy takes; 0 between iterations.
     pub(crate) ns: Vec<f64>,
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule: its `rows`, their `timings`, and `run`, the figures for the
-    /// whole of it. `steps` yields for each step of the program the index of the row that the step comes from, and
-    /// whether the step is a launch. Copies between iterations come from no row: their index is beyond `rows`.
+    /// A step is its row, beyond `rows` between iterations, and whether it is a launch.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

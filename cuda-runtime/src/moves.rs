@@ -13,15 +13,13 @@
 
 use std::ops::Range;
 
-/// Where a block's value lies: in the arena, at this offset in bytes, or in the copy on the host that the caller knows
-/// by this number.
+/// At this offset in bytes, or in the copy that the caller knows by this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),
     Host(usize),
 }
 
-/// One copy of a block: from where, to where, and the length of the block in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: Spot,
@@ -29,7 +27,6 @@ pub(crate) struct Move {
     pub(crate) bytes: u64,
 }
 
-/// A block that has to move: where it lies, the offset in the arena to which it has to come, and its length in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) from: Spot,
@@ -38,7 +35,6 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The range of offsets in the arena that the block takes up; `None` if it is on the host.
     fn occupied(&self) -> Option<Range<u64>> {
         match self.from {
             Spot::Device(from) => Some(from..from + self.bytes),
@@ -51,11 +47,7 @@ impl Pending {
     }
 }
 
-/// Finds the copies that bring each block in `pending` to its new offset, and the order in which they are to be made.
-/// `targets` are the ranges of the arena where all blocks lie in the end, also those that do not move. `arena` and
-/// `alignment` are the arena's length and the alignment of offsets, in bytes. If a block has to be moved to the host
-/// for a while, `aside` is called with its length in bytes: it reserves memory there, and returns the number by which
-/// the copy on the host is known.
+/// `targets` are the final places of all blocks. `aside` reserves bytes on the host.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -88,8 +80,6 @@ pub(crate) fn untangle(
     moves
 }
 
-/// The lowest offset in the arena at which `bytes` free bytes begin; `None` if there is none. Free bytes are those in
-/// no range of `taken`. Offsets are multiples of `alignment`; `arena` is the arena's length in bytes.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;
@@ -116,8 +106,6 @@ mod tests {
         Move { from: Spot::Device(from), to: Spot::Device(to), bytes }
     }
 
-    /// If the place to which one block moves overlaps with another block, by however few bytes, the other block is
-    /// copied away first.
     #[test]
     fn an_overlap_of_any_length_is_in_the_way() {
         for overlap in [1, 255, 256, 257, 512] {
@@ -138,7 +126,6 @@ mod tests {
         assert_eq!(moves(&[(0, 1536), (1024, 4096)], 512, 8192), expected);
     }
 
-    /// Two blocks change places: one is moved aside, to a multiple of the alignment.
     #[test]
     fn who_makes_way_is_aligned() {
         let bytes = 1000;

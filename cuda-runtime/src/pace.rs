@@ -26,13 +26,9 @@ pub enum Pace {
     Simulated,
 }
 
-/// For each step of the program, a launch or a copy: the numbers of the earlier steps that it has to follow, so that
-/// copies begin, and compute waits, as in the simulation. An earlier step that it has to follow in any case, because
-/// both use the same bytes, may be missing in the list. The list is empty for a copy that is made after the last row of
-/// the trace, for the next iteration. `rows` is the trace; all block numbers are below `numbers`.
+/// A step that has to be followed anyway, for its bytes, may be missing.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
-    /// For a block on the device: first the number of the step that last copied it out, then the number of the step
-    /// that last copied it in. `None` where there was no such copy since the block was last freed.
+    /// The steps that last copied it out and in since it was last freed.
     type Copies = [Option<u32>; 2];
     let mut copies: Vec<Copies> = vec![[None; 2]; numbers];
     let (mut launch, mut waited) = (None, Vec::new());

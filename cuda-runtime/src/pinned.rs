@@ -23,39 +23,27 @@ use sublet_core::{Block, Constraints, Workspace, verify};
 
 use crate::error::Result;
 
-/// A block's copy on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows of the trace, by their indices, during which the copy is needed. In a trace of n rows, row n stands for
-    /// the time between two iterations.
+    /// In a trace of n rows, row n is the time between two iterations.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
 
-/// All copies of blocks on the host in an iteration, and where they lie.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// For each row of the trace that swaps a block out or in: the number of the copy on the host that the row writes
-    /// or reads. `None` for all other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// For each block, by the block's number: the number of the copy, on the host when the iteration begins, that the
-    /// iteration reads before it writes another; `None` if there is none.
+    /// By block: the copy that is read before another is written.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// For each block, by the block's number: the number of the block's copy that has to be on the host when the
-    /// iteration ends; `None` if none has to.
     pub(crate) at_end: Vec<Option<usize>>,
-    /// For each copy on the host, by its number: its offset in the pool that all copies share, in bytes.
+    /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
-    /// The length in bytes of the pool, the one range of host memory or of a disk in which all copies lie.
     pub(crate) bytes: u64,
 }
 
 impl HostPlan {
-    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. `rows` are the
-    /// rows of the schedule, and `timings` has the simulated times of each row. All block numbers are below `numbers`;
-    /// `sizes` has the bytes of each block, by its number. `kept` says for a block's number whether the block's last
-    /// copy on the host is still needed when the iteration ends.
+    /// `kept`: whether a block's last copy is still needed at the end.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,
@@ -102,18 +90,11 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy of a block on the host, which takes `bytes` bytes and is needed during `rows`, indices into the
-    /// trace. In a trace of n rows, row n stands for the time between two iterations. Returns the number of the copy.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1
     }
 
-    /// Gives each copy on the host its place in the pool, the one range in which all copies lie; offsets and lengths
-    /// are multiples of `alignment`.
-    ///
-    /// # Errors
-    /// `Error::Plan` if the planner cannot place the copies, for instance because there are too many.
     pub(crate) fn place(&mut self, alignment: u64) -> Result<()> {
         let block = |HostStay { rows, bytes }: &HostStay| {
             Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
@@ -124,8 +105,6 @@ impl HostPlan {
     }
 }
 
-/// Finds an offset for each block, a multiple of `alignment` bytes, and verifies this plan. Returns the offsets, and
-/// how many bytes the plan takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
@@ -147,8 +126,6 @@ mod tests {
         Row { time_ns: 0, bytes: 0, block, op: Op::None, event }
     }
 
-    /// A copy on the host is needed until the last transfer back from it has ended in the simulation: for all rows that
-    /// compute reaches before then, and at least up to the row of the transfer itself.
     #[test]
     fn a_copy_lives_until_the_simulation_has_read_it() {
         use Event::{Read, SwapIn, SwapOut};

@@ -25,26 +25,18 @@ use crate::pinned::HostPlan;
 use crate::step::{COMPUTE, IN, OUT, Operand, PAGE, Part, Step, Work};
 use crate::waits::{self, Footprint, LANES};
 
-/// A block whose value passes from one iteration to the next, and where it lies between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The offset in the arena, in bytes, at which the value lies when the iteration begins; `None` if the value lies
-    /// only on the host then.
+    /// In bytes, when the iteration begins; `None` if the value is only on the host.
     pub(crate) on_device: Option<u64>,
-    /// The offset on the host, in bytes, at which the value lies when the iteration begins. `None` if the iteration
-    /// does not read it there. The iteration reads it there if the block's first copy in the iteration is one from the
-    /// host to the device.
+    /// In bytes; `None` if the iteration does not read the value there.
     pub(crate) on_host: Option<u64>,
-    /// Where the block's value can be read between two iterations. By then the value has been moved to where the next
-    /// iteration needs it.
     pub(crate) after: Residence,
 }
 
 impl Home {
-    /// The offset in the arena, in bytes, at which the block's value is kept between iterations; `None` if it is kept
-    /// only on the host.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -52,8 +44,7 @@ impl Home {
         }
     }
 
-    /// The offset on the host, in bytes, at which the block's value is kept between iterations; `None` if it is kept
-    /// only on the device. A value may be kept on the host although the next iteration does not read it there.
+    /// A value may be kept on the host although the next iteration does not read it there.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -73,21 +64,14 @@ pub(crate) enum Residence {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each iteration, and in it for each launch and copy: the numbers of the steps that it waits for. A number
-    /// above the step's own stands for a step of the iteration before. Iterations beyond the end of the list wait as
-    /// the last one in it.
+    /// A number above the step's own is of the iteration before. Later iterations wait as the last.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// For each launch and copy, whether another step waits for it. If so, an event of the device, such as a CUDA
-    /// event, is recorded after it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
-    /// The alignment of all offsets in the arena, in bytes.
     pub(crate) alignment: u64,
-    /// How many bytes are needed on the host (or a disk) for the copies of blocks there. Copies that are not needed at
-    /// the same time share bytes.
+    /// In bytes. Copies that are not needed at the same time share them.
     pub(crate) host: u64,
-    /// How many rows the rewritten trace has: the recorded trace with swaps and recomputations.
     pub(crate) rows: u32,
     pub(crate) simulated: Simulated,
 }
@@ -240,7 +224,6 @@ impl Program {
     }
 }
 
-/// For each block, by its number: whether it is persistent, that is, allocated at time 0 and never freed.
 fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     let mut persistent = vec![false; recorded.blocks];
     for r in recorded.rows {
@@ -253,9 +236,7 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// Returns the footprint of a step, here what decides which other steps it has to wait for: its stream, and the ranges
-/// of bytes that it reads and writes. The bytes of device and host have one numbering: first those of the arena, from 0
-/// to its length `arena`; then those of the memory on the host for copies of blocks.
+/// The bytes of the arena come first, from 0 to `arena`, then those of the host.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -273,42 +254,31 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// Where an iteration first needs a block's value, and whether the host has the value when the iteration ends. Used for
-/// persistent blocks, whose value passes to the next iteration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// The block's offset on the device before the iteration's first access or copy of any block; `None` if the block
-    /// is not on the device then.
+    /// The offset before the first access or copy of any block.
     start: Option<u64>,
-    /// The block's offset on the device at its first use in the iteration, if that use is a read or a copy out. `None`
-    /// if the first use replaces the value (a write or a copy in), or if there is no use.
+    /// The offset at the first use, unless that replaces the value.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, its value is on
-    /// the host between iterations: the verifier has proved that the host has it when the iteration ends.
+    /// If not, its value is on the host between iterations, as the verifier has proved.
     on_device_first: bool,
-    /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
     on_host_last: bool,
 }
 
-/// Turns the rows (events) of a schedule into steps: launches and copies.
 struct Reader<'r> {
     recorded: &'r Recorded<'r>,
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// For each block, by its number: in which of its live ranges it is on the device at the present row of the trace,
-    /// as an index into the blocks of the plan. `None` if the block is not on the device.
+    /// By block: its present live range, as an index into the plan's blocks.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
-    /// The operator whose launch is being put together, and how many of its reads and writes of blocks are still to
-    /// come; `None` between operators.
     open: Option<(Op, usize)>,
 }
 
-/// For each operator, by its number: how many reads and writes of blocks it does when it first runs, and how many when
-/// it is recomputed. These counts tell where the rows of one run end.
+/// For each operator: when it first runs, and when it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -377,8 +347,6 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The offset in the arena and the length, in bytes, of the block with this number; `None` if the block is not on
-    /// the device at the present row of the trace.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -400,8 +368,7 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes that a row of the trace uses block `number` at this offset in the arena. Only the block's first use in the
-    /// iteration is kept. If `used` is true, the row needs the block's value; otherwise the row replaces the value.
+    /// Only the first use is kept. `used` is false if the row replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -425,7 +392,6 @@ impl<'r> Reader<'r> {
         self.open = (left > 1).then_some((op, left - 1));
     }
 
-    /// Adds the block that a row of the trace reads or writes to the operands of the last step, which is a launch.
     fn add_operand(&mut self, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         let (read, write) = (r.event == Event::Read, r.event == Event::Write);
@@ -446,11 +412,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Decides which launch writes the bit mask of the block `masked`. The row `r` of the trace writes the mask; `row`
-    /// is its index. If the last step launches the operator of `r`, and none of its operands overlaps with the mask,
-    /// that launch writes the mask. Otherwise the mask gets a launch of its own after the operator's: by then an
-    /// overlapping operand has been freed, and its bytes may be overwritten. That launch reads the block `masked`. If
-    /// this block is not on the device at the row `r`, there is no such launch, and nothing writes the mask.
+    /// A mask that overlaps an operand gets a launch of its own: that operand is freed by then.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -473,8 +435,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host have
-/// numbers, and no offsets yet. When they have offsets, the block gets a [`Home`].
+/// Copies on the host have numbers, and no offsets yet.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -504,10 +465,7 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-/// The copies to make between two iterations: they bring persistent blocks from where an iteration leaves them to where
-/// the next one needs them. A block that has to go by way of the host gets a copy in `host`. `end` is the number of
-/// rows in the trace, which stands for the time between iterations. `arena` is the arena's length and the alignment of
-/// offsets, in bytes.
+/// `end` stands for the time between iterations. `arena` is its length and alignment.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

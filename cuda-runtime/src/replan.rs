@@ -18,8 +18,6 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// Where the new program keeps a persistent block, and the block's value. The processor copies the value when the
-/// program changes, because the value lies on the host or has to come there.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
@@ -84,8 +82,7 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Makes sure that there is an arena of at least `bytes` bytes. If the present one is large enough or can grow in
-    /// place, returns `None`; otherwise reserves another arena beside it, and returns that.
+    /// `None` if the present arena is large enough or can grow in place.
     fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
         if bytes <= self.backend.size(&self.arena) {
             return Ok(None);
@@ -97,9 +94,6 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Moves the values of persistent blocks that stay on the device to the offsets in the arena at which the new
-    /// program needs them. `resident` has, for each value, its present offset in the arena, in bytes, and its place in
-    /// the new program.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;
@@ -127,7 +121,6 @@ impl<B: Backend> Runtime<B> {
         self.drain()
     }
 
-    /// The value of a persistent block, copied from where it lies, on the device or the host, to ordinary memory.
     fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
         let mut content = vec![0; bytes];

@@ -68,45 +68,31 @@ impl<B: Backend> Launch<'_, B> {
 /// Runs a program on a device, iteration by iteration. Holds the arena, the memory for swapped blocks, and the streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
-    /// For each launch and copy of the program, the event that is recorded after it, for other steps to wait for;
-    /// `None` if none waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
-    /// For each stream, an event with which the host waits for all work of the stream: it is recorded on the stream,
-    /// and then waited for.
+    /// Recorded on each stream when the host waits for all its work.
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The events that time one iteration: the first iteration that begins after the latest call of `measure`. `None`
-    /// if `measure` was not called since the runtime was made or changed to its present program, or if a restart has
-    /// dropped the measurement.
+    /// Of the first iteration after the latest `measure`.
     pub(crate) timers: Option<Timers<B::Event>>,
-    /// Pinned memory through which values of persistent blocks pass between the caller and the device, when the caller
-    /// reads or writes them between iterations.
     staging: B::Pinned,
     pub(crate) arena: B::Arena,
     pub(crate) backend: B,
-    /// How many iterations are complete since the runtime was made, or since the last restart or change of the program.
     pub(crate) iteration: u64,
-    /// The number of the launch or copy that is to be given to a stream next; 0 between iterations.
+    /// The step to give to a stream next; 0 between iterations.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
 
-/// The events of the backend, such as CUDA events, with which the device measures the times of one iteration.
 pub(crate) struct Timers<E> {
-    /// The event before the iteration's first step, on the compute stream.
     begin: E,
-    /// For each stream, the event at the end of its work in this iteration.
     ends: [E; LANES],
-    /// For each step, two events: if the step is a copy, before and after it; if it is a launch, before and after its
-    /// wait for other steps. `None` for a step that is not timed.
+    /// Around a copy, or around a launch's wait for other steps.
     steps: Vec<Option<[E; 2]>>,
-    /// The number of the iteration that is to be timed; `None` once all of its launches were made.
+    /// `None` once all of its launches were made.
     iteration: Option<u64>,
 }
 
-/// A point of an iteration at which the device notes the time: its begin, the end of a stream's work, or before or
-/// after a step.
 #[derive(Clone, Copy)]
 enum Mark {
     Begin,
@@ -117,17 +103,14 @@ enum Mark {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Between iterations.
     Idle,
-    /// An iteration is under way. The caller was last given the launch of step `position - 1` of the program;
-    /// `position` is the runtime's field.
+    /// The caller was last given the launch of step `position - 1`.
     Running,
-    /// An error has ended an iteration, a restart, or a change to another program; a restart is needed.
+    /// A restart is needed.
     Broken,
 }
 
-/// The most bytes of the pinned memory through which a persistent block's value is copied when the caller reads or
-/// writes it. Longer values are copied in parts.
+/// In bytes. Longer values are copied in parts.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
@@ -198,8 +181,6 @@ impl<B: Backend> Runtime<B> {
         program.awaited.iter().map(|&yes| yes.then(|| backend.event(false)).transpose()).collect()
     }
 
-    /// Fails if this device cannot run the program: a program that copies blocks to pinned memory needs a device that
-    /// does not share the host's memory.
     pub(crate) fn fits(&self, program: &Program) -> Result<()> {
         if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
@@ -302,8 +283,6 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Gives the streams all work that comes before the next launch, and returns the number of the step that is this
-    /// launch; `None` if the iteration has no further launch.
     fn go_on(&mut self) -> Result<Option<usize>> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;
@@ -340,8 +319,6 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    /// Has the device note the time at the point `mark` of the iteration, if the iteration is one that is to be timed.
-    /// Does nothing if `mark` is at a step that is not timed.
     fn time(&self, mark: Mark) -> Result<()> {
         let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == Some(self.iteration)) else {
             return Ok(());
@@ -428,7 +405,6 @@ impl<B: Backend> Runtime<B> {
         self.tier.check()
     }
 
-    /// Waits for every stream and for the disk, also after one of them has failed; returns the first error.
     pub(crate) fn drain(&self) -> Result<()> {
         let mut outcome = Ok(());
         for (event, stream) in self.ends.iter().zip(&self.streams) {
@@ -469,8 +445,7 @@ impl<B: Backend> Runtime<B> {
         self.put(&home, content)
     }
 
-    /// Writes a persistent block's value to all places, on the device and on the host, where the next iteration needs
-    /// it. No work may be running.
+    /// No work may be running.
     pub(crate) fn put(&self, home: &Home, content: &[u8]) -> Result<()> {
         if let Some(offset) = home.on_device() {
             self.write_device(offset, content)?;
@@ -491,7 +466,7 @@ impl<B: Backend> Runtime<B> {
         self.get(home.after, content)
     }
 
-    /// Reads the value that lies at `residence`, on the device or the host, into `content`. No work may be running.
+    /// No work may be running.
     pub(crate) fn get(&self, residence: Residence, content: &mut [u8]) -> Result<()> {
         match residence {
             // SAFETY: all streams are done.
@@ -542,8 +517,7 @@ impl<B: Backend> Runtime<B> {
     }
 }
 
-/// Fails if the program copies blocks to the host, but the device shares the host's memory, so that copies free
-/// nothing.
+/// Copies free nothing where the device shares the host's memory.
 fn refuse_host<B: Backend>(backend: &B, program: &Program) -> Result<()> {
     let bytes = program.host_bytes();
     if backend.attributes().integrated && bytes > 0 { Err(Error::HostIsDevice { bytes }) } else { Ok(()) }

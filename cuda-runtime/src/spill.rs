@@ -32,29 +32,24 @@ use crate::step::PAGE;
 use crate::storage::{Disk, Storage};
 use crate::waits::LANES;
 
-/// The size of a buffer between the device and the disk, in bytes: blocks go to the disk and back in parts of this
-/// size.
+/// In bytes.
 const PART: u64 = 2 << 20;
-/// How many buffers each stream has: while one is copied to or from the device, the other is written to the disk or
-/// filled from it.
+/// While one is copied to or from the device, the other is written or filled.
 const PER_LANE: usize = 2;
-/// How many threads read and write the disk: one for each buffer of the streams that copy out and in.
+/// One for each buffer of the streams that copy out and in.
 const THREADS: usize = 4;
 
-/// One read or write between a buffer and the disk.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     buffer: usize,
     operation: StorageOperation,
-    /// The position on the disk, in bytes; a multiple of a page.
+    /// In bytes, a multiple of a page.
     at: u64,
     bytes: u64,
     is_running: bool,
 }
 
 impl Job {
-    /// Whether two jobs, reads or writes of the disk, must not run at the same time: they use the same buffer, or the
-    /// same bytes of the disk and one of them writes.
     fn conflicts(&self, other: &Self) -> bool {
         let shares = self.at < other.at + other.bytes && other.at < self.at + self.bytes;
         let writes = [self, other].iter().any(|job| job.operation == StorageOperation::Write);
@@ -64,19 +59,14 @@ impl Job {
 
 #[derive(Default)]
 struct Queue {
-    /// Reads and writes of the disk that are not done, in the order in which they were given. At most two of them use
-    /// the same buffer: a write, and after it a read.
+    /// In the order given. Of one buffer, at most a write and then a read.
     jobs: Vec<Job>,
-    /// The first error of a read or write of the disk; `None` if there was none, or if [`Spill::forgive`] has removed
-    /// it.
     fault: Option<Error>,
     is_closed: bool,
 }
 
 impl Queue {
-    /// Finds the first job, a read or write of the disk, that may begin now, and marks it as running; `None` if there
-    /// is none. A job may begin if it is not running yet, and conflicts with no job before it in the queue: conflicting
-    /// jobs use the same buffer, or the same bytes of the disk and one of them writes.
+    /// A job may begin if it conflicts with none before it.
     fn begin(&mut self) -> Option<Job> {
         let may_begin = |i: &usize| {
             let job = &self.jobs[*i];
@@ -87,15 +77,11 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes the finished read or write `done` from the queue. It is found by its buffer: at most one job runs on a
-    /// buffer at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }
 }
 
-/// What the streams, the runtime and the threads of the disk share: the disk, the buffers, and the queue of reads and
-/// writes.
 struct Shared {
     disk: Arc<dyn Disk>,
     buffers: Vec<PinnedBytes>,
@@ -114,7 +100,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until all reads and writes of the disk for which `of` is true are done.
     fn wait(&self, of: impl Fn(&Job) -> bool) {
         let mut queue = self.queue();
         while queue.jobs.iter().any(&of) {
@@ -126,8 +111,6 @@ impl Shared {
         self.wait(|job| job.buffer == buffer);
     }
 
-    /// The loop of each thread that reads and writes the disk: takes jobs from the queue and does them, until the queue
-    /// is closed and empty.
     fn serve(&self) {
         let mut queue = self.queue();
         loop {
@@ -164,15 +147,13 @@ impl Shared {
     }
 }
 
-/// Swaps blocks to a disk: has the disk, the pinned buffers on the way to it, and the threads that read and write it.
 pub(crate) struct Spill<B: Backend> {
     storage: Storage,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// For each stream, how many parts of blocks the stream has been given so far. The parts use the stream's buffers
-    /// in turn.
+    /// Parts so far, which use the stream's buffers in turn.
     given: [AtomicUsize; LANES],
 }
 
@@ -199,32 +180,23 @@ impl<B: Backend> Spill<B> {
         Ok(spill)
     }
 
-    /// The disk that blocks are written to.
     pub(crate) const fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Returns the first error that a read or write of the disk has had since the last [`forgive`](Self::forgive). Does
-    /// not wait for reads and writes that are running.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Forgets the error that [`check`](Self::check) returns: from then on the disk is read and written again.
     pub(crate) fn forgive(&self) {
         self.shared.queue().fault = None;
     }
 
-    /// Waits until all reads and writes of the disk are done.
     pub(crate) fn settle(&self) {
         self.shared.wait(|_| true);
     }
 
-    /// Writes `content` to the disk, from byte `at` on, in whole pages: what the disk holds after `content`, up to the
-    /// end of its last page, is lost. This thread does so, by way of a pinned buffer.
-    ///
-    /// # Safety
-    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).
+    /// Writes whole pages. No stream or job may use the buffers ([`Self::settle`]).
     pub(crate) unsafe fn store(&self, at: u64, content: &[u8]) -> Result<()> {
         // SAFETY: as promised.
         let buffer = unsafe { self.buffer() }?;
@@ -236,10 +208,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// Fills `content` with what the disk holds from byte `at` on. This thread does so, by way of a pinned buffer.
-    ///
-    /// # Safety
-    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).
+    /// No stream or job may use the buffers ([`Self::settle`]).
     pub(crate) unsafe fn load(&self, at: u64, content: &mut [u8]) -> Result<()> {
         // SAFETY: as promised.
         let buffer = unsafe { self.buffer() }?;
@@ -251,19 +220,14 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// The first pinned buffer, for reads and writes of the disk that this thread does itself, in no stream's order.
-    ///
-    /// # Safety
-    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]). Nobody else
-    /// has the buffer, and the slice does not outlive `self`.
+    /// Nobody else may use the buffers ([`Self::settle`]). The slice does not outlive `self`.
     unsafe fn buffer<'a>(&self) -> Result<&'a mut [u8]> {
         // SAFETY: as promised, and the buffers are this tier's alone.
         let buffer = unsafe { self.shared.buffers[0].slice(0, self.part) };
         buffer.ok_or(Error::OutOfRange { address: 0, bytes: self.part })
     }
 
-    /// Splits a block of `bytes` bytes into the parts in which it goes through the two buffers of stream `lane`.
-    /// Returns for each part the number of its buffer, its offset in the block, and its length; the last two in bytes.
+    /// The number of the buffer; offset and length in bytes.
     fn parts(&self, lane: usize, bytes: u64) -> Vec<(usize, u64, u64)> {
         let count = usize::try_from(bytes.div_ceil(self.part)).unwrap_or(usize::MAX);
         let first = self.given[lane].fetch_add(count, Ordering::Relaxed);
@@ -343,7 +307,6 @@ impl<B: Backend> Spill<B> {
 }
 
 impl<B: Backend> Drop for Spill<B> {
-    /// Ends the threads that read and write the disk, so that the pinned buffers can be freed.
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
         self.shared.changed.notify_all();

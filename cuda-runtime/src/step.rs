@@ -6,8 +6,7 @@ use sublet_core::trace::Op;
 /// returns.
 pub const ALIGNMENT: u64 = 256;
 
-/// The size of a page, in bytes. Copies of blocks on the host begin and end at multiples of it, so that they can be
-/// written to files past the page cache (`O_DIRECT`).
+/// In bytes. Copies on the host can be written past the page cache (`O_DIRECT`).
 pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) const COMPUTE: usize = 0;
@@ -42,9 +41,7 @@ pub struct Operand {
     pub write: bool,
 }
 
-/// What a step does: launch an operator, or copy `bytes` bytes from the device to the host (`Out`), from the host to
-/// the device (`In`), or within the arena (`Move`). `from` and `to` are offsets in bytes. On the device they count from
-/// the start of the arena, on the host from the start of the memory (or disk) for copies of blocks.
+/// Offsets are in bytes, from the start of the arena or of the copies on the host.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch { op: Op, part: Part, operands: Vec<Operand> },
@@ -57,8 +54,6 @@ pub(crate) enum Work {
 pub(crate) struct Step {
     pub(crate) lane: usize,
     pub(crate) work: Work,
-    /// The index of the row (event) that the step comes from, of a launch the first such row, in the rewritten trace:
-    /// the recorded one with swaps and recomputations. Steps that move a block to where the next iteration needs it
-    /// come from no row: for them this is the number of rows.
+    /// In the rewritten trace; the number of its rows for a move between iterations.
     pub(crate) row: u32,
 }

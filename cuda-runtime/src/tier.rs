@@ -5,29 +5,22 @@ use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// The place of blocks that have left the device: pinned memory of the host, or a disk. The blocks' offsets are planned
-/// ([`pinned`](crate::pinned)), and are the same for both kinds of place.
 pub(crate) enum Tier<B: Backend> {
-    /// Pinned memory of the host; `None` if the program copies no block to the host.
     Pinned(Option<B::Pinned>),
     #[cfg(target_os = "linux")]
     Storage(Spill<B>),
 }
 
 impl<B: Backend> Tier<B> {
-    /// Allocates `bytes` bytes of pinned memory of the host, for blocks that are copied off the device.
     pub(crate) fn pinned(backend: &B, bytes: u64) -> Result<Self> {
         Ok(Self::Pinned((bytes > 0).then(|| backend.pin(bytes)).transpose()?))
     }
 
-    /// Reserves `bytes` bytes of a disk, for blocks that are copied off the device.
     #[cfg(target_os = "linux")]
     pub(crate) fn storage(backend: &B, storage: &Storage, bytes: u64) -> Result<Self> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// Makes room of `bytes` bytes for the blocks that leave the device in a new program, which replaces the present
-    /// one. The room is of the same kind as `self`: new pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
@@ -70,10 +63,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Writes `content`, the value of a block, to offset `to` of the pinned memory or disk.
-    ///
-    /// # Safety
-    /// No other work uses the pinned memory or disk meanwhile.
+    /// No other work uses the memory or disk meanwhile.
     pub(crate) unsafe fn store(&self, backend: &B, to: u64, content: &[u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {
@@ -90,10 +80,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Reads the value of a block into `content`, from offset `from` of the pinned memory or disk.
-    ///
-    /// # Safety
-    /// No other work uses the pinned memory or disk meanwhile.
+    /// No other work uses the memory or disk meanwhile.
     pub(crate) unsafe fn load(&self, backend: &B, from: u64, content: &mut [u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {
@@ -110,8 +97,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Waits until all reads and writes of the disk are done: some may still be running after the streams have done
-    /// their work. Does nothing for pinned memory.
+    /// Some may still be running after the streams have done their work.
     pub(crate) fn settle(&self) {
         match self {
             Self::Pinned(_) => {}
@@ -120,8 +106,6 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Returns the first error that a read or write of the disk has had since the last [`forgive`](Self::forgive).
-    /// Pinned memory has none.
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Pinned(_) => Ok(()),
@@ -130,7 +114,6 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Forgets the error that [`check`](Self::check) returns: from then on the disk is read and written again.
     pub(crate) fn forgive(&self) {
         match self {
             Self::Pinned(_) => {}

@@ -169,20 +169,16 @@ unsafe impl Params for sublet_statistics {}
 /// iteration to iteration, no plan fits that sequence; its requests are served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// The caller's function that is called where there is no memory for a request, and may free blocks.
+    /// Called where there is no memory; it may free blocks.
     out_of_memory: sublet_out_of_memory,
-    /// The pointer that `out_of_memory` is given.
     context: Context,
-    /// The addresses at which the allocator's bookkeeping memory begins and ends. A call checks by them that it writes
-    /// none of its results there.
+    /// Begin and end of the bookkeeping memory, where no result may be written.
     memory: (usize, usize),
-    /// The bookkeeping memory, if the system gave it: it is freed with the allocator. Empty if the caller has lent the
-    /// memory.
+    /// Freed with the allocator; empty if the caller has lent the memory.
     workspace: SystemMemory,
 }
 
-/// A pointer of the user's, which is passed to a callback. Unlike a bare pointer, it may be in an allocator that all
-/// threads use.
+/// Unlike a bare pointer, it may be in an allocator that all threads use.
 struct Context(*mut c_void);
 
 // SAFETY: nobody follows it here; the header says that all threads may call the function that it is for.
@@ -204,9 +200,7 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges of addresses that an allocator has at once. A range that is added for a request has at least a
-/// quarter of the bytes of all ranges before it, if [`alloc`](sublet_allocator_params::alloc) grants so much. Then 64
-/// ranges have more than a million times the bytes of the first.
+/// Each new range has a quarter of the bytes so far: 64 have a million times the first.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -234,9 +228,7 @@ impl sublet_allocator_params {
     }
 }
 
-/// Returns two sizes for an allocator with this configuration. The first is that of its whole bookkeeping memory. The
-/// second is that of the part in which the planner's [`Allocator`] works: how many words (of 8 bytes) and how many
-/// indices (of 4 bytes).
+/// The whole bookkeeping memory, and the planner's part of it.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -332,12 +324,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     });
 }
 
-/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Fails if `error`, where the
-/// call's error is to be written, overlaps the allocator's bookkeeping memory.
-///
-/// # Safety
-/// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
-/// (`Handle::MARK`), that allocator has not been destroyed.
+/// `allocator` is NULL, misaligned or readable, and not destroyed if it has the mark.
 #[inline]
 unsafe fn handle<'a>(
     allocator: *const sublet_allocator,
@@ -349,11 +336,7 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Does the work of a C function on the allocator that argument 0 of that function points to: calls `body` while no
-/// other thread uses the allocator. Writes the failure, or success, to `error` unless it is NULL; returns the status.
-///
-/// # Safety
-/// `allocator` is as for `handle`: readable if neither NULL nor misaligned, and not destroyed if it has the mark.
+/// Calls `body` while no other thread uses the allocator, which is as for `handle`.
 unsafe fn within(
     allocator: *const sublet_allocator,
     error: *mut sublet_error,
@@ -365,12 +348,7 @@ unsafe fn within(
     })
 }
 
-/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Notes its bookkeeping in
-/// `arguments`, so that a later argument which is written and lies in this memory is refused.
-///
-/// # Safety
-/// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
-/// (`Handle::MARK`), that allocator has not been destroyed.
+/// A later argument that is written may not lie in the allocator's bookkeeping. As for `handle`.
 unsafe fn looked_at<'a>(
     allocator: *const sublet_allocator,
     arguments: &mut Arguments<'_>,
@@ -383,8 +361,6 @@ unsafe fn looked_at<'a>(
 }
 
 impl sublet_allocator {
-    /// Fails if `argument`, which is to be written, overlaps the allocator's bookkeeping memory; NULL overlaps nothing.
-    /// `position` is the argument's place among those of the C function, for the failure.
     #[inline]
     fn is_apart<T>(&self, argument: *const T, position: u32) -> Result<(), Failure> {
         let begin = argument.addr();
@@ -394,9 +370,7 @@ impl sublet_allocator {
         Ok(())
     }
 
-    /// Allocates `bytes` bytes by calling `take` with the lock held, and returns their address; NULL for 0 bytes. If
-    /// there is no memory, calls the caller's function `out_of_memory`, without the lock, and tries again; and so on,
-    /// until there is memory or that function returns 0. If the caller gave no such function, fails at once.
+    /// Without memory, calls `out_of_memory`, not holding the lock, until it returns 0.
     #[inline]
     fn take(
         &self,
@@ -427,8 +401,7 @@ impl sublet_allocator {
         self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
     }
 
-    /// Frees the block at `pointer`; NULL does nothing. If no live block begins there, the failure names argument
-    /// `position` of the C function, counted from 0.
+    /// NULL does nothing.
     #[inline]
     fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
         if pointer.is_null() {
@@ -445,12 +418,7 @@ impl sublet_allocator {
     }
 }
 
-/// Checks argument `position` of a C function, counted from 0: the pointer to where a result is to be written. Returns
-/// the place for the result. The place must share no memory with the allocator's bookkeeping or with `error`. There is
-/// nothing else that it could overlap, because the functions that call this have no arrays.
-///
-/// # Safety
-/// If `to` is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
+/// If `to` is neither NULL nor misaligned, it can be written for `'a`, by nobody else.
 #[inline]
 unsafe fn result<'a, T>(
     handle: &sublet_allocator,
@@ -473,12 +441,7 @@ unsafe fn result<'a, T>(
     Ok(unsafe { &mut *to })
 }
 
-/// Does the work of a C function whose argument 0 is the pointer `allocator`: calls `request` with the allocator, and
-/// writes the result to `to`, which is argument `position` of the function. Writes the failure, or success, to `error`,
-/// unless that is NULL, and returns the status.
-///
-/// # Safety
-/// `allocator` is as for `handle`. If `to` is neither NULL nor misaligned, it can be written now, by nobody else.
+/// `allocator` is as for `handle`; `to` is NULL, misaligned, or written by nobody else.
 #[inline]
 unsafe fn answer<T>(
     allocator: *const sublet_allocator,

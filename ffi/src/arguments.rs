@@ -18,29 +18,20 @@ pub(crate) use crate::plain::{Plain, plain};
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// Structs that pass parameters or results between C and the library. The first field is the size of the struct, in
-/// bytes, in the version that the caller was compiled with. In every other field, 0 is the default.
-///
-/// # Safety
-/// The first field is a `u32`, the size.
+/// The first field is a `u32`: the struct's size in the caller's version. Other fields default to 0.
 pub(crate) unsafe trait Params: Plain {}
 
-/// The checks of the arguments of one call: which argument is checked next, and the memory of the arguments before it.
 pub(crate) struct Arguments<'a> {
-    /// The position of the argument that is checked next.
     position: u32,
-    /// The memory of the arguments that were checked so far, which a later argument may overlap only if neither is
-    /// written. Only the first `len` entries are in use.
+    /// Two ranges may overlap only if neither is written. The first `len` are in use.
     ranges: [Range; MOST],
     len: usize,
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most ranges of memory that can be noted while the arguments of one call are checked. One range is noted for each
-/// array or struct that an argument points to, one for the call's error, and those of the call's handles.
 const MOST: usize = 20;
 
-/// In a failure, the number that stands for the argument `error` in place of its position.
+/// In a failure, stands for the argument `error` in place of its position.
 pub(crate) const ERROR: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
@@ -51,7 +42,7 @@ struct Range {
     written: bool,
 }
 
-/// The place where a single result of a call is written; empty if the caller does not want the result.
+/// Empty if the caller does not want the result.
 pub(crate) struct Out<'a, T>(Option<&'a mut T>);
 
 impl<T> Out<'_, T> {
@@ -62,18 +53,14 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// The memory of the caller's struct for results; empty if the caller wants no results. The first field of the struct
-/// is its size in the version that the caller was compiled with. Only so many bytes are written, so that later versions
-/// can add fields.
+/// The first field is the size in the caller's version: only so many bytes are written.
 pub(crate) struct Report<'a, T> {
     bytes: &'a mut [MaybeUninit<u8>],
     of: PhantomData<T>,
 }
 
 impl<T: Params> Report<'_, T> {
-    /// Writes all fields but the first, the size. If the caller's struct is longer than this version's, its further
-    /// fields become 0. Where pointers have 32 bits, a struct may have padding, whose bytes may be uninitialized: so
-    /// all bytes are copied as they are, and none is read as a number.
+    /// Copies bytes as they are: padding may be uninitialized.
     pub(crate) fn set(self, value: T) {
         // SAFETY: `value` has this many bytes, which may hold anything, and outlives the slice.
         let from = unsafe { slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size_of::<T>()) };
@@ -88,8 +75,7 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
-    /// Begins the checks of a call's arguments. Notes the memory of `error`, unless that is NULL: the call writes there
-    /// at its end, so that no argument that is checked later may share that memory.
+    /// The call writes `error` at its end: no argument may share its memory.
     pub(crate) fn beside(error: *const sublet_error) -> Self {
         let mut arguments = Self::new();
         if !error.is_null() {
@@ -104,19 +90,16 @@ impl<'a> Arguments<'a> {
         self.position += 1;
     }
 
-    /// The position of the argument that is checked next.
     pub(crate) const fn position(&self) -> u32 {
         self.position
     }
 
-    /// Returns the position of the argument to check now, and moves on to the one after it.
     pub(crate) const fn next(&mut self) -> u32 {
         self.position += 1;
         self.position - 1
     }
 
-    /// Has `look` check the argument at `position`, out of turn. Then the checks go on with the argument that was the
-    /// next one before this call.
+    /// Out of turn: then the checks go on where they were.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -124,9 +107,7 @@ impl<'a> Arguments<'a> {
         found
     }
 
-    /// Has `look` check what a field of a struct points to. The struct is argument number `position`, and the field
-    /// begins at its byte `at`. If the pointer in the field is NULL or misaligned, the failure names both; any other
-    /// failure is that of `look`.
+    /// A NULL or misaligned pointer is told by `position` and `at`, the field's byte.
     pub(crate) fn field<T>(
         &mut self,
         position: u32,
@@ -140,18 +121,13 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Checks the next argument, `n`, a number of things such as blocks or rows, and returns it. Fails if `n` is so
-    /// large that the size of a workspace, which is computed from `n`, could overflow.
+    /// From a larger `n`, the size of a workspace could overflow.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
         counted(n, self.position - 1)
     }
 
-    /// Checks the next two arguments, the pointer and the length of an array that is read, and returns the array. The
-    /// length must be so small that the size of a workspace that is computed from it cannot overflow.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
+    /// If `pointer` is not NULL, `len` values can be read there for `'a`.
     pub(crate) unsafe fn input<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
         let holder = self.position + 1;
         counted(len, holder)?;
@@ -161,10 +137,7 @@ impl<'a> Arguments<'a> {
         Ok(slice)
     }
 
-    /// Checks the next two arguments, the pointer and the length of an array that is written, and returns the array.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
+    /// If `pointer` is not NULL, `len` values can be written there for `'a`, by nobody else.
     pub(crate) unsafe fn output<T: Plain>(&mut self, pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
         // SAFETY: as promised.
         let slice = unsafe { self.output_of(pointer, len, self.position + 1)? };
@@ -172,11 +145,7 @@ impl<'a> Arguments<'a> {
         Ok(slice)
     }
 
-    /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. The
-    /// length is held by argument number `holder`.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
+    /// As `output`, with the length in argument number `holder`.
     pub(crate) unsafe fn output_of<T: Plain>(
         &mut self,
         pointer: *mut T,
@@ -189,12 +158,7 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
-    /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. If the
-    /// pointer is NULL, the caller does not want the array, and an empty one is returned. Argument number `holder`
-    /// holds the length.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
+    /// As `output_of`; NULL gives an empty array.
     pub(crate) unsafe fn output_if_wanted<T: Plain>(
         &mut self,
         pointer: *mut T,
@@ -205,11 +169,7 @@ impl<'a> Arguments<'a> {
         unsafe { self.output_of(pointer, if pointer.is_null() { 0 } else { len }, holder) }
     }
 
-    /// Checks the next argument, the pointer to an array of `len` values that is read, and returns the array. The
-    /// length is held by argument number `holder`.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
+    /// As `input`, with the length in argument number `holder`.
     pub(crate) unsafe fn input_of<T: Plain>(
         &mut self,
         pointer: *const T,
@@ -222,12 +182,7 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
-    /// Checks the next argument, a text that ends with a zero byte, and returns the value that stands beside this text
-    /// in `names`; fails if the text is none of the names. The text is read up to the byte where it differs from all
-    /// names, no further.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, the text can be read up to its zero.
+    /// The text is read up to the byte where it differs from all names.
     pub(crate) unsafe fn name<T>(
         &mut self,
         pointer: *const c_char,
@@ -243,44 +198,26 @@ impl<'a> Arguments<'a> {
         names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
     }
 
-    /// Checks the next argument, the pointer to one value, and reads the value.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, a value can be read there.
     pub(crate) unsafe fn value<T: Plain>(&mut self, pointer: *const T) -> Result<T, Failure> {
         self.look(pointer, 1, self.position, false)?;
         // SAFETY: `look` has found it aligned and not NULL; any bytes are a value.
         Ok(unsafe { pointer.read() })
     }
 
-    /// Checks the next argument, the pointer to one value that is written if the call succeeds. Returns the place for
-    /// the value.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, a value can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn result<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
         self.look(pointer, 1, self.position, true)?;
         // SAFETY: `look` has found it aligned and not NULL; the rest is promised.
         Ok(Out(unsafe { pointer.as_mut() }))
     }
 
-    /// Checks the next argument, the pointer to one value that is written if the call succeeds. Returns the place for
-    /// the value. If the pointer is NULL, the caller does not want the value, and the place is empty.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, a value can be written there as long as `'a`, by nobody else.
+    /// NULL gives an empty place.
     pub(crate) unsafe fn optional<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
         self.look(pointer, usize::from(!pointer.is_null()), self.position, true)?;
         // SAFETY: as in `result`.
         Ok(Out(unsafe { pointer.as_mut() }))
     }
 
-    /// Checks the next argument, a pointer to parameters, and reads them; NULL gives the defaults. Fields that the
-    /// caller's version of the struct lacks get their defaults; fields that this version lacks must be 0, their
-    /// default.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, as many bytes can be read there as the first field says.
+    /// NULL gives the defaults. Fields that this version lacks must be 0.
     pub(crate) unsafe fn params<T: Params>(&mut self, pointer: *const T) -> Result<T, Failure> {
         let position = self.position;
         let known = size_of::<T>();
@@ -302,11 +239,7 @@ impl<'a> Arguments<'a> {
         Ok(params)
     }
 
-    /// Checks the next argument, a pointer to parameters, and reads them; fails if it is NULL. Fields that the caller's
-    /// version of the struct lacks get their defaults; fields that this version lacks must be 0, their default.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, as many bytes can be read there as the first field says.
+    /// As `params`, but fails at NULL.
     pub(crate) unsafe fn given<T: Params>(&mut self, pointer: *const T) -> Result<T, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
@@ -315,12 +248,7 @@ impl<'a> Arguments<'a> {
         unsafe { self.params(pointer) }
     }
 
-    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds; it must not
-    /// be NULL. The struct's first field is its size in bytes in the caller's version; only so many bytes are written.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, as many bytes as the first field says lie there. They can be read and written for as
-    /// long as `'a`, and nobody else writes them in that time.
+    /// If `pointer` is not NULL, as many bytes as the first field says are written by nobody else for `'a`.
     pub(crate) unsafe fn report<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
@@ -329,13 +257,7 @@ impl<'a> Arguments<'a> {
         unsafe { self.report_if_wanted(pointer) }
     }
 
-    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds; NULL if the
-    /// caller wants no results. The struct's first field is its size in the caller's version; only so many bytes are
-    /// written.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, as many bytes as the first field says lie there. They can be read and written for as
-    /// long as `'a`, and nobody else writes them in that time.
+    /// As `report`; NULL if no results are wanted.
     pub(crate) unsafe fn report_if_wanted<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         // SAFETY: as promised.
         let bytes = unsafe {
@@ -345,11 +267,7 @@ impl<'a> Arguments<'a> {
         Ok(Report { bytes, of: PhantomData })
     }
 
-    /// Reads the first field of the caller's struct that is the next argument: the struct's size in bytes. Fails if the
-    /// pointer is misaligned, or if the size is less than 4 bytes or more than 4096 ([`MOST_PARAMS`]).
-    ///
-    /// # Safety
-    /// `pointer` is not NULL, and if it is aligned, the first field can be read there.
+    /// In bytes, 4 to [`MOST_PARAMS`]. `pointer` is not NULL.
     unsafe fn struct_size<T: Params>(&self, pointer: *const T) -> Result<usize, Failure> {
         if !pointer.is_aligned() {
             return Err(Failure::new(S::MisalignedPointer, self.position, wide(align_of::<T>()), 0));
@@ -363,11 +281,7 @@ impl<'a> Arguments<'a> {
         Ok(size)
     }
 
-    /// Checks the next two arguments, the pointer to a workspace and its size in bytes, and returns the workspace:
-    /// memory that the caller lends. Fails if it has fewer bytes than `needed`.
-    ///
-    /// # Safety
-    /// If `pointer` is not NULL, `size` bytes can be written there as long as `'a`, by nobody else.
+    /// If `pointer` is not NULL, `size` bytes can be written there for `'a`, by nobody else.
     pub(crate) unsafe fn workspace(
         &mut self,
         pointer: *mut c_void,
@@ -383,23 +297,16 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that `memory` belongs to a handle, which is argument number `position`. No argument that is written may
-    /// overlap `memory`. Fails if an argument that was checked before does so. If an argument that is checked later
-    /// does so, the check of that argument fails.
+    /// `memory` belongs to a handle: no written argument may overlap it, before or after.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes that the memory from address `begin` up to `end` belongs to a handle, which is argument number `position`.
-    /// No argument that is written may overlap this memory. Fails if an argument that was checked before does so. If an
-    /// argument that is checked later does so, the check of that argument fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
 
-    /// Notes the memory of an argument, for later checks. Fails if it overlaps with the memory of an argument that was
-    /// checked before, and one of the two is written.
     fn take(&mut self, range: Range) -> Result<(), Failure> {
         let known = self.ranges.get(..self.len).unwrap_or_default();
         let shared = |r: &&Range| (r.written || range.written) && r.begin < range.end && range.begin < r.end;
@@ -417,11 +324,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Checks the next argument, a pointer to `len` values, which the call writes if `written`. Fails if the pointer is
-    /// NULL or misaligned, if `len` values are more than can be addressed, or if they share memory with an argument
-    /// that was checked before and one of the two is written. Returns whether `len` is more than 0; if not, the pointer
-    /// may be anything. If the length is too large, the failure names argument number `holder`: the argument that holds
-    /// the length, or the pointer itself if it leads to a single value or struct.
+    /// Returns whether `len` is more than 0; if not, the pointer may be anything.
     fn look<T>(&mut self, pointer: *const T, len: usize, holder: u32, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {
@@ -443,18 +346,14 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Returns `n`, a length that is argument number `position`. Fails if it is so large that the size of a workspace,
-/// which is computed from it, could overflow.
 pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     let most = crate::workspace::MOST_COUNTED;
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }
 }
 
-/// The most bytes that a struct of parameters or results may have. The struct's first field says how many it has; a
-/// longer struct is refused.
 const MOST_PARAMS: usize = 4096;
 
-/// A struct of parameters or results, for tests: its first field is set to its size, and all other fields are 0.
+/// The first field is the size, all others are 0.
 #[cfg(test)]
 pub(crate) fn sized<T: Params>() -> T {
     // SAFETY: any bytes are a value of such a type, and it begins with its size.
@@ -469,8 +368,6 @@ pub(crate) fn sized<T: Params>() -> T {
 mod tests {
     use super::*;
 
-    /// Checks the next of `arguments`, which points to `words` words of 8 bytes from `begin` on: as memory that the
-    /// call writes if `written`, otherwise as memory that it reads.
     fn look(arguments: &mut Arguments<'_>, begin: *mut u64, words: usize, written: bool) -> Result<(), Failure> {
         // SAFETY: within the array of the test.
         unsafe {
@@ -482,9 +379,6 @@ mod tests {
         }
     }
 
-    /// The checks refuse two arguments if and only if they have a word of memory in common and one of them is written.
-    /// Two arguments of which one ends where the other begins have none in common. All pairs in a small array of words
-    /// are tried.
     #[test]
     fn what_is_written_is_no_other_arguments() {
         let mut memory = [0u64; 8];
@@ -501,7 +395,6 @@ mod tests {
         }
     }
 
-    /// A struct of results with padding, as one may have where pointers have 32 bits.
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Padded {
@@ -517,8 +410,6 @@ mod tests {
     #[repr(align(8))]
     struct Aligned([u32; 10]);
 
-    /// All fields of a struct of results but its size are written, as far as the caller's version has them. Fields that
-    /// only the caller's version has become 0. Padding need not hold anything.
     #[test]
     fn results_are_written_as_far_as_the_caller_knows_them() {
         let known = Padded { struct_size: 5, first: u64::MAX, second: 0x0101_0101 };

@@ -51,8 +51,7 @@ plain!(sublet_block, sublet_constraints);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_constraints {}
 
-/// Makes the planner's [`Constraints`] from an alignment and a capacity that came from C, both in bytes; 0 is no
-/// constraint.
+/// In bytes; 0 is no constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
     Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
 }
@@ -63,8 +62,6 @@ impl From<sublet_constraints> for Constraints {
     }
 }
 
-/// Translates blocks from C into the planner's [`Block`]s, which are written to `room`. Fails at the first block with a
-/// flag that this version does not know.
 pub(crate) fn blocks<'a>(room: &mut Room<'a>, given: &[sublet_block]) -> Result<&'a mut [Block], Failure> {
     room.slice(given.len(), |i| {
         let b = given.get(i).ok_or(Failure::of(S::Unnamed))?;

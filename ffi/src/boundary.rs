@@ -6,9 +6,7 @@ use crate::failure::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// Runs the body of an exported function, which checks the function's arguments. Writes the failure, or success, to
-/// `error` unless that is NULL, and returns the status. If `error` is misaligned, nothing is done but to return the
-/// status that says so. If `error` shares memory with an argument, the call fails, and `error` is not written.
+/// A misaligned `error`, or one that shares memory with an argument, is not written.
 pub(crate) fn boundary<'a>(
     error: *mut sublet_error,
     body: impl FnOnce(&mut Arguments<'a>) -> Result<(), Failure>,
@@ -16,10 +14,7 @@ pub(crate) fn boundary<'a>(
     short(error, || body(&mut Arguments::beside(error)))
 }
 
-/// Runs the body of an exported function that checks its arguments itself, without [`Arguments`]: for functions that
-/// are called often. Writes the failure, or success, to `error` unless that is NULL, and returns the status. If `error`
-/// is misaligned, nothing is done but to return the status that says so. If the body fails because `error` shares
-/// memory with an argument, `error` is not written.
+/// As `boundary`, without [`Arguments`]: for functions that are called often.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {
@@ -34,11 +29,7 @@ pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), 
     outcome.status
 }
 
-/// Writes to `layout` the size and alignment of the workspace that a call needs. `needed` checks the arguments that
-/// stand before `layout` in the C function, and computes the size from them.
-///
-/// # Safety
-/// If the layout is not NULL, it can be written.
+/// `needed` checks the arguments before `layout`, which is NULL or can be written.
 pub(crate) unsafe fn tell(
     needed: impl FnOnce(&mut Arguments<'_>) -> Result<Needed, Failure>,
     layout: *mut sublet_layout,
@@ -58,8 +49,7 @@ fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 
-/// Calls `body` and returns its result. This version is for builds without the standard library, where a panic cannot
-/// be caught: after a panic the program's panic handler runs, and this does not return.
+/// Without the standard library no panic can be caught.
 #[cfg(not(any(feature = "std", test)))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     body()

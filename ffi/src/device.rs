@@ -44,8 +44,6 @@ plain!(sublet_device);
 unsafe impl Params for sublet_device {}
 
 impl sublet_device {
-    /// Translates the device from C into the planner's [`Device`]. If a field is wrong, the failure names `position`,
-    /// the place of the device among the arguments of the C function.
     pub(crate) fn device(self, position: u32) -> Result<Device, Failure> {
         if self.flags & !SUBLET_DEVICE_INTEGRATED != 0 {
             return Err(Failure::new(S::UnknownValue, position, 0, self.flags.into()));

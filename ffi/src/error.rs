@@ -32,17 +32,14 @@ pub unsafe extern "C" fn sublet_format_error(
     })
 }
 
-/// A buffer that text is written to. Text that does not fit is left out, but its length is counted.
+/// Text that does not fit is left out, but counted.
 pub(crate) struct Text<'a> {
     pub(crate) buffer: &'a mut [c_char],
-    /// How many bytes the whole text has so far. Bytes for which `buffer` had no room count too.
     pub(crate) len: usize,
 }
 
 impl Text<'_> {
-    /// Ends the text with a zero, and writes its whole length with the zero, in bytes, to `needed`. Fails if the buffer
-    /// was too short but not empty; the failure names `position`, the place of the buffer among the arguments of the C
-    /// function.
+    /// `needed` gets the whole length with the zero. An empty buffer is not too short.
     pub(crate) fn finish(self, position: u32, needed: Out<'_, usize>) -> Result<(), Failure> {
         let capacity = self.buffer.len();
         let len = self.end();
@@ -53,8 +50,6 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Ends the text, or as much of it as there was room for, with a zero byte. Returns the length of the whole text in
-    /// bytes, with the zero.
     fn end(self) -> usize {
         let last = self.buffer.len().saturating_sub(1).min(self.len);
         if let Some(zero) = self.buffer.get_mut(last) {

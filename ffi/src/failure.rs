@@ -26,7 +26,6 @@ pub struct sublet_error {
 
 plain!(sublet_error);
 
-/// A failed call, inside the library: what sublet_error tells C, with the status as an enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: S,
@@ -51,13 +50,11 @@ impl From<Failure> for sublet_error {
     }
 }
 
-/// The numbers of the statuses that say that a function was called with a wrong argument.
 const ARGUMENT_STATUSES: core::ops::Range<i32> = S::NullPointer as i32..S::TooManyBlocks as i32;
 
-/// The value of `index` in an error about an alignment that is not that of one block, but for example of a whole plan.
+/// The `index` of an alignment that is not that of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
-/// The status for each fault of a row in a trace. A row is one malloc, free, read, write or copy.
 const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),
@@ -81,7 +78,6 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
-/// The status for each fault of an access, an operator's use of a tensor's storage, in the description of a network.
 const ACCESS_FAULTS: [(S, AccessFault); 3] = [
     (S::AccessUnknownMemory, AccessFault::UnknownMemory),
     (S::AccessUnknownOperator, AccessFault::UnknownOperator),
@@ -152,14 +148,13 @@ impl From<Violation> for Failure {
     }
 }
 
-/// The length `n` as a 64-bit number, the type of lengths in C errors; `u64::MAX` if `n` does not fit.
+/// `u64::MAX` if `n` does not fit.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 impl sublet_error {
-    /// The planner's [`Error`] that this struct was made from; sublet_format_error writes its text. `None` if the
-    /// failure is not one of the planner's, or if the error has figures that the fields of this struct do not hold.
+    /// `None` if it is not the planner's, or has figures that no field holds.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;
@@ -215,7 +210,6 @@ impl sublet_error {
         })
     }
 
-    /// Writes what an error about an argument says: one whose status is among [`ARGUMENT_STATUSES`].
     fn fmt_argument(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, index, needed, got } = *self;
         let is = |s: S| status == s as i32;
@@ -329,9 +323,6 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// Errors of the planner, for the tests: a [`sublet_error`] is made of each, and `origin` must turn it back into
-    /// the same error. There is at least one error for each status from which `origin` makes an error.
-    /// [`Error::OverCapacity`] is not among them: a [`sublet_error`] does not hold its lower bound.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

@@ -193,10 +193,7 @@ unsafe impl Params for sublet_fit_output {}
 unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
-    /// Translates the options from C into the planner's [`Options`]. If a field is wrong, the failure names `position`,
-    /// the place of the options among the arguments of the C function. `told` says
-    /// whether the caller has described the operators of the trace, for example whether they may be recomputed: if not,
-    /// nothing is recomputed unless the field `means` asks for it. `limit` is the memory limit in bytes.
+    /// Unless `told` of the operators, nothing is recomputed that `means` does not ask for.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
@@ -283,17 +280,12 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 impl sublet_fit_output {
-    /// How many rows the output has room for, and how many live ranges of blocks on the device. Fails if one of the two
-    /// is too large to be planned, or if the reserved field is not 0: an error of argument number `position`, which is
-    /// the output.
     fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))
     }
 }
 
-/// The caller's arrays to which sublet_fit writes, as a sublet_fit_output gives them; their pointers and lengths are
-/// checked.
 struct Written<'a> {
     rows: &'a mut [sublet_row],
     timings: &'a mut [sublet_timing],
@@ -303,10 +295,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Checks the arrays that `given`, the output, points to. The output is argument number `at` of the C function.
-    ///
-    /// # Safety
-    /// For the lifetime `'a` the arrays can be written, and nobody else uses them.
+    /// For `'a` the arrays can be written, and nobody else uses them.
     unsafe fn new(arguments: &mut Arguments<'a>, given: &sublet_fit_output, at: u32) -> Result<Self, Failure> {
         let (rows, n) = given.capacities(at)?;
         // SAFETY: as promised.

@@ -10,15 +10,12 @@ mod kind {
     use std::cell::UnsafeCell;
     use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-    /// A lock that a thread takes before it forks and releases after the fork, so that what it guards is whole and not
-    /// locked in the child process.
+    /// Held during a fork, so that the child finds what it guards whole and not locked.
     pub(crate) trait Held: Sync {
-        /// Takes the lock before a fork; `None` if another thread has it. The guard is dropped after the fork, in the
-        /// parent process and in the child.
+        /// `None` if another thread has it. Dropped after the fork, in parent and child.
         fn hold(&self) -> Option<Box<dyn Guard + '_>>;
     }
 
-    /// A lock that is taken; dropping the guard releases it.
     pub(crate) trait Guard {}
     impl<T> Guard for Option<MutexGuard<'_, T>> {}
 
@@ -26,7 +23,6 @@ mod kind {
 
     static LIST: Mutex<List> = Mutex::new(Vec::new());
 
-    /// The locks that are held during a fork: those of all allocators, and that of the list of allocators itself.
     type All = (Vec<Box<dyn Guard>>, MutexGuard<'static, List>);
 
     struct Forking(UnsafeCell<Option<All>>);
@@ -40,13 +36,9 @@ mod kind {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the thread that forks tries to take an allocator's lock. If that fails each time, the thread releases
-    /// all locks that it has taken, including the lock of the list of allocators, and starts over later. Otherwise
-    /// there could be a deadlock: the thread that has the allocator's lock may be waiting for the list.
+    /// Then all locks are released: the allocator's thread may be waiting for the list.
     const TRIES: u32 = 1000;
 
-    /// Takes the locks of all allocators in the list. If one of them cannot be taken, releases the others and returns
-    /// `None`.
     fn all(list: &List) -> Option<Vec<Box<dyn Guard>>> {
         let held = |&one: &&'static dyn Held| {
             (0..TRIES).find_map(|_| {
@@ -78,8 +70,6 @@ mod kind {
         drop(unsafe { (*FORKING.0.get()).take() });
     }
 
-    /// Adds an allocator to the list of the allocators whose locks are taken before a fork. From now on each fork waits
-    /// for the lock of this allocator.
     pub(crate) fn enter(one: &'static dyn Held) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -89,7 +79,6 @@ mod kind {
         list().push(one);
     }
 
-    /// Removes an allocator from the list of the allocators whose locks are taken before a fork.
     pub(crate) fn leave(one: &dyn Held) {
         list().retain(|&other| !std::ptr::addr_eq(other, one));
     }

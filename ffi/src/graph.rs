@@ -94,8 +94,6 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Persistent, Storage::Persistent),
 ];
 
-/// Translates the tensors of a graph from C into the planner's [`Tensor`]s, which are written to `room`. Fails at the
-/// first tensor with an unknown `storage` or a reserved field that is not 0.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -109,9 +107,6 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
     })
 }
 
-/// Translates the operators of a graph from C into the planner's [`Node`]s, which are written to `room`, each with its
-/// own part of the array `operands`. Fails if the operators together have more or fewer operands than `operands` has
-/// entries.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -134,7 +129,6 @@ fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) ->
     Err(Failure::new(S::Operands, index, 0, rest.len() as u64))
 }
 
-/// How many tensors, operators and operands a graph has.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) tensors: usize,
@@ -143,17 +137,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows that sublet_graph_rows writes for a graph with this many tensors, operators and operands. They are
-    /// the rows of the graph's trace, and at most one read for each tensor by an operator that is added at the end of
-    /// the iteration.
+    /// The trace, and one read for each tensor by an operator added at the end.
     const fn most_rows(self) -> usize {
         4 * self.tensors + 3 * self.nodes + self.operands
     }
 }
 
 impl sublet_graph {
-    /// How many tensors, operators and operands this graph has. Fails if one of these numbers is too large to be
-    /// planned, or if the reserved field is not 0: an error of argument number `position`, which is the graph.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -162,34 +152,23 @@ impl sublet_graph {
     }
 }
 
-/// Checks the next argument of the call, a graph, but follows none of the pointers in it; returns how many tensors,
-/// operators and operands the graph has. Fails if `graph` is NULL or no valid struct, or if one of these numbers is too
-/// large to be planned.
-///
-/// # Safety
-/// If `graph` is not NULL, as many bytes can be read as its first field says.
+/// Follows no pointer in the graph, which is NULL or as long as its first field says.
 pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, graph: *const sublet_graph) -> Result<Counts, Failure> {
     let position = arguments.position();
     // SAFETY: as promised.
     unsafe { arguments.given(graph)? }.counts(position)
 }
 
-/// The arrays of a graph that has been checked.
 pub(crate) struct Given<'a> {
     tensors: &'a [sublet_tensor],
     nodes: &'a [sublet_node],
     operands: &'a [u32],
-    /// The stream of each operator; empty if the caller gave none.
+    /// Empty if the caller gave none.
     pub(crate) streams: &'a [u32],
 }
 
 impl<'a> Given<'a> {
-    /// Checks the next argument of the call, a graph, and the arrays that it points to. Fails at the first pointer,
-    /// length or value that is wrong.
-    ///
-    /// # Safety
-    /// If `graph` is not NULL, as many bytes can be read as its first field says, and so can the arrays that it points
-    /// to.
+    /// If `graph` is not NULL, the struct and its arrays can be read.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, graph: *const sublet_graph) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.
@@ -217,9 +196,6 @@ impl<'a> Given<'a> {
         Counts { tensors: self.tensors.len(), nodes: self.nodes.len(), operands: self.operands.len() }
     }
 
-    /// Translates the graph from C into the planner's [`Graph`], whose tensors and operators are written to `room`.
-    /// Fails if the `storage` of a tensor is no sublet_storage, if a tensor's reserved field is not 0, or if the
-    /// operators together have more or fewer operands than the array of operands has entries.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }

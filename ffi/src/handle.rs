@@ -13,10 +13,8 @@ use crate::arguments::{Arguments, Out};
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// A value that C refers to by an opaque pointer, its handle.
 pub(crate) trait Handle {
-    /// The mark of this type: a number, different for each type, that stands in memory before every value of the type
-    /// that C refers to. A pointer from C is accepted only if the mark of the expected type is there.
+    /// Stands before each value that C refers to, and differs for each type.
     const MARK: u64;
 }
 
@@ -29,16 +27,13 @@ macro_rules! handles {
 }
 pub(crate) use handles;
 
-/// What a handle points to: the mark of the value's type, [`Handle::MARK`], by which a call knows that the pointer is a
-/// handle of this type; then the value. The mark is 0 once the handle is destroyed.
+/// The mark is 0 once the handle is destroyed.
 #[repr(C)]
 pub(crate) struct Marked<T> {
     mark: u64,
     pub(crate) value: T,
 }
 
-/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type and `value` there.
-/// Writes the pointer to that memory to `to`. Fails if `place` is `None`: the workspace had too little left.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -47,9 +42,7 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type and `value` there.
-/// Writes the pointer to that memory to `to`, and returns a reference to the value there. Fails if `place` is `None`:
-/// the workspace had too little left.
+/// `place` is `None` if the workspace had too little left.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -60,18 +53,13 @@ pub(crate) fn put_at<'a, T: Handle>(
     Ok(&marked.value)
 }
 
-/// Makes a handle of `value` in newly allocated memory, which `unboxed` frees.
+/// `unboxed` frees it.
 #[cfg(feature = "cuda")]
 pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
     Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()
 }
 
-/// Takes the value out of a handle that `boxed` made, and frees the handle's memory. `None` if `handle` is NULL or
-/// misaligned, or if the mark of type `T` is not there.
-///
-/// # Safety
-/// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `boxed` made the
-/// handle, and nobody else uses it.
+/// If the mark is there, `boxed` made the handle, and nobody else uses it.
 #[cfg(feature = "cuda")]
 pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     // SAFETY: as promised.
@@ -82,11 +70,7 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// Checks a handle, the argument number `position` of a call. Returns a pointer to the mark; the value lies right after
-/// the mark. Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
-///
-/// # Safety
-/// If `handle` is neither NULL nor misaligned, it can be read.
+/// The value lies right after the mark. An aligned `handle` can be read.
 #[inline]
 pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<*mut Marked<T>, Failure> {
     let marked = handle.cast::<Marked<T>>();
@@ -101,49 +85,27 @@ pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<
     if found == T::MARK { Ok(marked) } else { Err(Failure::new(S::NotAHandle, position, 0, 0)) }
 }
 
-/// Erases a handle's mark, the number that tells its type: no call accepts the handle any more.
-///
-/// # Safety
-/// The function `marked` has returned this pointer, and nobody else uses the handle.
+/// `marked` has returned the pointer, and nobody else uses the handle.
 pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
     // SAFETY: as promised; written even where nobody in this program looks at it again.
     unsafe { (&raw mut (*marked).mark).write_volatile(0) };
 }
 
 impl<'a> Arguments<'a> {
-    /// Checks the next argument of the call, a handle, and returns the value that it points to. No other argument that
-    /// is written may share memory with the value. Fails if `handle` is NULL or misaligned, if the mark of type `T` is
-    /// not there, or if an earlier argument that is written shares memory with the value.
-    ///
-    /// # Safety
-    /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `handle` is a
-    /// handle of this type, its memory is still lent, and nobody else uses it.
+    /// If the mark is there, the handle's memory is still lent, and nobody else uses it.
     #[inline]
     pub(crate) unsafe fn handle<T: Handle>(&mut self, handle: *mut T) -> Result<&'a mut T, Failure> {
         // SAFETY: as promised.
         Ok(unsafe { &mut (*self.held(handle)?).value })
     }
 
-    /// Checks the next argument of the call, a handle, and returns the value that it points to, which other threads may
-    /// use at the same time. Fails if `handle` is NULL or misaligned, if the mark of type `T` is not there, or if an
-    /// earlier argument that is written shares memory with the value.
-    ///
-    /// # Safety
-    /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `handle` is a
-    /// handle of this type, its memory is still lent, and others use it only through this method.
+    /// If the mark is there, the memory is still lent, and others use it only through this.
     #[cfg(feature = "cuda")]
     pub(crate) unsafe fn shared<T: Handle + Sync>(&mut self, handle: *mut T) -> Result<&'a T, Failure> {
         // SAFETY: as promised.
         Ok(unsafe { &(*self.held(handle)?).value })
     }
 
-    /// Checks the next argument, a handle, and notes the memory of its mark and value: an argument that the call writes
-    /// must not share this memory. Returns a pointer to the mark; the value lies right after the mark. Fails if
-    /// `handle` is NULL or misaligned, if the mark of type `T` is not there, or if an earlier argument that is written
-    /// shares the memory.
-    ///
-    /// # Safety
-    /// If `handle` is neither NULL nor misaligned, it can be read.
     #[inline]
     unsafe fn held<T: Handle>(&mut self, handle: *mut T) -> Result<*mut Marked<T>, Failure> {
         let position = self.next();

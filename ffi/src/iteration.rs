@@ -69,7 +69,6 @@ unsafe impl Params for sublet_trace {}
 // SAFETY: as above.
 unsafe impl Params for sublet_schedule {}
 
-/// How many rows, operators and blocks a trace has.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) rows: usize,
@@ -78,8 +77,6 @@ pub(crate) struct Counts {
 }
 
 impl sublet_trace {
-    /// How many rows, operators and blocks this trace has. Fails if one of these numbers is too large to be planned, or
-    /// if the reserved field is not 0: an error of argument number `position`, which is the trace.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -89,38 +86,24 @@ impl sublet_trace {
 }
 
 impl sublet_schedule {
-    /// How many rows this schedule has, and how many residencies: live ranges of blocks on the device, one for each
-    /// malloc row. Fails if one of these numbers is too large to be planned, or if the reserved field is not 0: an
-    /// error of argument number `position`, which is the schedule.
     fn counts(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_count, position)?, counted(self.residency_count, position)?))
     }
 }
 
-/// Fails unless `reserved`, a reserved field of argument number `position`, is 0.
 pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }
 
-/// Checks the next argument of the call, a trace, but follows none of the pointers in it; returns how many rows,
-/// operators and blocks the trace has. Fails if `trace` is NULL or no valid struct, or if one of these numbers is too
-/// large to be planned.
-///
-/// # Safety
-/// If `trace` is not NULL, as many bytes can be read as its first field says.
+/// Follows no pointer in the trace, which is NULL or as long as its first field says.
 pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, trace: *const sublet_trace) -> Result<Counts, Failure> {
     let position = arguments.position();
     // SAFETY: as promised.
     unsafe { arguments.given(trace)? }.counts(position)
 }
 
-/// Checks the next argument of the call, a schedule, but follows none of the pointers in it; returns how many rows it
-/// has, and how many residencies: live ranges of blocks on the device, one for each malloc row. Fails if `schedule` is
-/// NULL or no valid struct, or if one of these numbers is too large to be planned.
-///
-/// # Safety
-/// If `schedule` is not NULL, as many bytes can be read as its first field says.
+/// Rows and residencies. As `counts`, for a schedule.
 pub(crate) unsafe fn schedule_counts(
     arguments: &mut Arguments<'_>,
     schedule: *const sublet_schedule,
@@ -130,7 +113,6 @@ pub(crate) unsafe fn schedule_counts(
     unsafe { arguments.given(schedule)? }.counts(position)
 }
 
-/// The arrays of a trace that has been checked.
 pub(crate) struct Trace<'a> {
     pub(crate) rows: &'a [sublet_row],
     pub(crate) operators: &'a [sublet_operator],
@@ -139,12 +121,7 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Checks the next argument of the call, a trace, and what it points to: arrays and a device. Fails at the first
-    /// pointer, length or value that is wrong.
-    ///
-    /// # Safety
-    /// If `trace` is not NULL, as many bytes can be read as its first field says, and so can the arrays and the device
-    /// that it points to.
+    /// If `trace` is not NULL, the struct, its arrays and its device can be read.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, trace: *const sublet_trace) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.
@@ -164,29 +141,21 @@ impl<'a> Trace<'a> {
         Counts { rows: self.rows.len(), operators: self.operators.len(), blocks: self.blocks }
     }
 
-    /// The trace in the form that the crate `sublet_core` takes, with its rows and operators in memory that is cut from
-    /// `room`. Fails if a field of a row or an operator holds a value that this version does not know.
     pub(crate) fn recorded(&self, room: &mut Room<'a>) -> Result<Recorded<'a>, Failure> {
         let rows = trace::rows(room, self.rows)?;
         Ok(Recorded { rows, operators: operator::operators(room, self.operators)?, blocks: self.blocks })
     }
 }
 
-/// The arrays of a schedule that has been checked.
 pub(crate) struct Schedule<'a> {
-    /// Which argument of the call, counted from 0, the schedule is.
+    /// Counted from 0.
     pub(crate) position: u32,
     pub(crate) rows: &'a [sublet_row],
     pub(crate) offsets: &'a [u64],
 }
 
 impl<'a> Schedule<'a> {
-    /// Checks the next argument of the call, a schedule, and the arrays that it points to. Fails at the first pointer,
-    /// length or value that is wrong.
-    ///
-    /// # Safety
-    /// If `schedule` is not NULL, as many bytes can be read as its first field says, and so can the arrays that it
-    /// points to.
+    /// If `schedule` is not NULL, the struct and its arrays can be read.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, schedule: *const sublet_schedule) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.

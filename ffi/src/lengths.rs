@@ -28,15 +28,11 @@ const MALLOC: sublet_row =
     sublet_row { time_ns: 0, bytes: 64, block: 0, event: sublet_event::Malloc as u32, op: 0, op_kind: 0 };
 const BLOCK: sublet_block = sublet_block { start: 0, end: 1, size: 64, alignment: 0, pin: 0, flags: 0 };
 
-/// The last address that is a multiple of 8. No array may include the last byte of all addresses, so that an array that
-/// begins there may hold no value of 8 bytes and only one of 4 bytes.
+/// No array may include the last byte of all addresses.
 fn last<T: Plain>() -> *mut T {
     ptr::without_provenance_mut(usize::MAX - 7)
 }
 
-/// Runs `call`, which calls a C function with the given workspace, its size in bytes, and the place for the error.
-/// Asserts that the function refuses the length in argument number `holder` as too large, and does not write to the
-/// workspace.
 fn finds(holder: u32, call: impl FnOnce(*mut c_void, usize, *mut sublet_error) -> sublet_status) {
     let mut workspace = vec![7u64; 1 << 20];
     let mut error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };

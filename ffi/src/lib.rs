@@ -89,11 +89,7 @@ pub mod runtime;
 #[cfg(feature = "cuda")]
 pub mod torch;
 
-/// The panic handler. Rust requires one without the standard library, although the crate `sublet_core` reaches no
-/// panic.
-///
-/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls a function that is defined nowhere, and an
-/// exported function that reaches a panic does not link.
+/// With `prove_no_panic`, an exported function that reaches this does not link.
 #[cfg(not(any(feature = "std", test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

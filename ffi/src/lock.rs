@@ -11,11 +11,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// The number of the thread that is now in a function of the user, called while the thread held a lock; 0 if there is
-/// no such thread. The lock refuses a thread of this number, which would wait for itself.
+/// The thread in a function of the user with a lock held; 0 if none. It would wait for itself.
 pub(crate) struct Caller(AtomicUsize);
 
-/// The error that a lock was not taken because another thread holds it.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) struct Busy;
 
@@ -24,8 +22,6 @@ impl Caller {
         Self(AtomicUsize::new(0))
     }
 
-    /// Runs `body`, which calls a function of the user; meanwhile the number of this thread is stored, so that a lock
-    /// knows that the thread is in such a function.
     pub(crate) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
         self.0.store(kind::this_thread(), Ordering::Relaxed);
         let result = body();
@@ -33,9 +29,7 @@ impl Caller {
         result
     }
 
-    /// Whether the calling thread is in a function of the user, which it called while it held the lock. Another thread
-    /// may change the stored number meanwhile. The answer is right even so, because no other thread stores this
-    /// thread's number.
+    /// Right despite races, because no other thread stores this thread's number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -54,7 +48,6 @@ mod kind {
         caller: &'static Caller,
     }
 
-    /// A number that no other living thread has: the address of a thread-local variable.
     pub(super) fn this_thread() -> usize {
         thread_local!(static HERE: u8 = const { 0 });
         HERE.with(|here| (&raw const *here).addr())
@@ -65,8 +58,6 @@ mod kind {
             Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Runs `body` with the value that the lock guards, once no other thread has the lock. Fails if this thread has
-        /// the lock already, or if a panic may have left the value broken.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             let mut guard = match self.mutex.try_lock() {
@@ -85,9 +76,7 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock without waiting, before a fork, and returns its guard. Fails if another thread has the lock:
-        /// the caller may try again. Returns `None` where the fork need not wait: if this thread has the lock already,
-        /// or if a panic has closed the lock for good.
+        /// `None` where the fork need not wait: the lock is this thread's, or closed by a panic.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {
@@ -123,8 +112,7 @@ mod kind {
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
-    /// The number of the calling thread: always 1, because threads cannot be told apart without an operating system. So
-    /// whoever asks for the lock while a function of the user runs is refused, and does not wait.
+    /// Always 1: without an operating system, threads cannot be told apart.
     pub(super) const fn this_thread() -> usize {
         1
     }
@@ -134,8 +122,6 @@ mod kind {
             Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Runs `body` with the value that the lock guards, once nobody else has the lock. Fails if whoever has the
-        /// lock is in a function of the user now.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

@@ -219,10 +219,8 @@ unsafe impl Params for sublet_network_planned {}
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
 
-/// The means of saving memory that a network may be planned with: swapping to the host and recomputing.
 const MEANS: Using = Using::NONE.with(Means::Swap).with(Means::Recompute);
 
-/// What the arguments 0 and 1 of a call hold, once checked: a network, and the options of its plan.
 struct Given<'a> {
     memories: &'a [sublet_memory],
     operators: &'a [sublet_layer],
@@ -231,12 +229,7 @@ struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks the network and the parameters, which are the arguments 0 and 1 of sublet_network_workspace and of
-    /// sublet_network_plan. Fails at the first pointer, length or value that is wrong.
-    ///
-    /// # Safety
-    /// If `network` and `params` are not NULL, as many bytes can be read there as their first fields say, and so can
-    /// the arrays and the device that the network points to.
+    /// If they are not NULL, the structs and all that the network points to can be read.
     unsafe fn new(
         arguments: &mut Arguments<'a>,
         network: *const sublet_network,
@@ -272,14 +265,10 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// The most that planning a network of this size can need: how many rows, live ranges of tensors in the arena, and
-    /// steps, and how large a workspace.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// How much memory sublet_network_plan needs: for the network in the form of a trace, and for planning this trace.
-    /// It is enough for every network of this size; many need less.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)

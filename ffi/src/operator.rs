@@ -63,8 +63,6 @@ const KINDS: [(sublet_operator_kind, Kind); 3] = [
     (sublet_operator_kind::ReluBackward, Kind::ReluBackward),
 ];
 
-/// The descriptions of operators in the form that the crate `sublet_core` takes, in memory that is cut from `room`.
-/// Fails at the first one with flags, a kind or an element size that this version does not know.
 pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
     room.slice(given.len(), |i| {
         let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -17,7 +17,6 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::copy;
 use crate::workspace::{Needed, sublet_layout};
 
-/// The size of a workspace that is enough for sublet_parallel_lifetimes and for sublet_longest_paths.
 fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
     let len = parallel::workspace(tensors, nodes, operands).max(parallel::paths_workspace(tensors, nodes, operands));
     Needed::workspace(len)

@@ -97,7 +97,6 @@ pub enum sublet_solver {
 
 use sublet_solver as N;
 
-/// For each solver: its number in C, the solver of the crate `sublet_core`, and its name.
 const SOLVERS: [(N, Solver, &CStr); 22] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
@@ -199,7 +198,6 @@ impl sublet_place_params {
     }
 }
 
-/// The solver that has this number in C. Fails if there is none: an error of argument number `position`.
 pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
     let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
     known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
@@ -213,12 +211,9 @@ impl From<Summary> for sublet_placement {
     }
 }
 
-/// The most blocks that the exact search takes. The size of its memory grows with the square of their number, and must
-/// not overflow where sizes have 32 bits.
+/// Its memory grows with the square of the blocks, and must not overflow 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
-/// How much memory placing `n` blocks takes. Fails if the solver is the exact search and `n` is above
-/// [`MOST_SEARCHED`]: an error of argument number `position`, which is the number of blocks.
 fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     if matches!(solver, Solver::Search) && n > MOST_SEARCHED {
         return Err(Failure::new(S::LengthOverflow, position, MOST_SEARCHED as u64, n as u64));

@@ -2,10 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-/// Types of which any bytes are a valid value: integers, reals, pointers, and `repr(C)` structs of them.
-///
-/// # Safety
-/// Whatever bytes a value has, it is valid; the type's alignment is at most that of `u64`.
+/// Whatever bytes a value has, it is valid; the alignment is at most that of `u64`.
 pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {

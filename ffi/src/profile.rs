@@ -21,15 +21,11 @@ mod kind {
         event: Event,
     }
 
-    /// A recording of an allocator's requests: one row for each malloc while the recording runs, and one for each free
-    /// of a block that was allocated in that time.
     #[derive(Default)]
     pub(crate) struct Profile {
-        /// When the recording began; `None` while nothing is recorded.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// The live blocks that were allocated since the recording began. The key is the address of a block, the value
-        /// its number in the recording.
+        /// By address: the number of a block that was allocated since the recording began.
         live: HashMap<u64, u32>,
         blocks: u32,
     }
@@ -87,8 +83,7 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// Replaces the recording of an allocator's requests where there is no standard library. It has no fields, because
-    /// nothing is recorded without memory and a clock.
+    /// Nothing is recorded without memory and a clock.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

@@ -96,12 +96,7 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     })
 }
 
-/// Does the work of a C function: calls `body` with the recorder that the handle `recorder` points to, and writes a
-/// failure to `error`.
-///
-/// # Safety
-/// If `recorder` is neither NULL nor misaligned, it can be read. If it is a recorder, its memory is still lent, and
-/// nobody else uses it. `error` is NULL or can be written.
+/// A recorder's memory is still lent, and nobody else uses it. `error` is NULL or can be written.
 unsafe fn with(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,

@@ -47,8 +47,6 @@ plain!(sublet_relu_params, f16, bf16, f32);
 unsafe impl Params for sublet_relu_params {}
 
 impl sublet_relu_params {
-    /// The activation and the element format that the parameters ask for. Fails if one of the two is not known: an
-    /// error of argument number `position`, which is the parameters.
     fn meaning(self, position: u32) -> Result<(Activation, Format), Failure> {
         let unknown = |value: u32| Failure::new(S::UnknownValue, position, 0, value.into());
         let format = match self.format {
@@ -65,9 +63,7 @@ impl sublet_relu_params {
     }
 }
 
-/// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
-/// argument that holds the bit mask; the failure names it if the mask is too short. In a launch on a GPU, that argument
-/// is a struct of all operands, and the failure names it for an error of any operand.
+/// In a launch, `mask` is the struct of all operands, named for an error of any.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -85,14 +81,9 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
 }
 
-/// A forward or backward pass of ReLU, computed on the processor, with the arguments that C has given. The method is
-/// generic in the type of the elements, which is known only when the parameters are read.
+/// Generic in the elements, whose type is known only when the parameters are read.
 trait Work {
-    /// Computes the pass of ReLU, forward or backward, on arrays of elements of type `E`. Fails if a pointer or the
-    /// length of an array is wrong.
-    ///
-    /// # Safety
-    /// The arrays are as long as the caller in C says, and nobody else uses them.
+    /// The arrays are as long as the caller says, and nobody else uses them.
     unsafe fn of<E: Element + Plain>(
         &self,
         activation: Activation,
@@ -100,12 +91,6 @@ trait Work {
     ) -> Result<(), Failure>;
 }
 
-/// Runs `work`, a pass of ReLU, on elements of the format that `params` names; `params` is argument number `position`.
-/// Fails if `params` is not valid, or if `work` fails.
-///
-/// # Safety
-/// `params` is NULL or can be read. The arrays of `work` are as long as the caller in C says, and nobody else uses
-/// them.
 unsafe fn with_format(
     work: &impl Work,
     arguments: &mut Arguments<'_>,
@@ -299,10 +284,6 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
-/// Checks the next two arguments of the call, the operands and the parameters of a launch, and reads them.
-///
-/// # Safety
-/// The pointers that are not NULL lead to structs that can be read.
 unsafe fn operands(
     arguments: &mut Arguments<'_>,
     operands: *const sublet_relu_operands,
@@ -316,8 +297,7 @@ unsafe fn operands(
     Ok((activation, Operands { from, to, mask, mask_bytes, elements, format }))
 }
 
-/// Launches the ReLU kernel on `stream`: that of the forward pass if `forward` is true, else that of the backward pass.
-/// The caller has to make sure that the operands' addresses are memory of the GPU.
+/// The caller makes sure that the addresses are memory of the GPU.
 unsafe fn launch(
     arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
@@ -388,8 +368,6 @@ pub unsafe extern "C" fn sublet_relu_launch_backward(
 mod tests {
     use super::*;
 
-    /// A launch has one argument for all operands, a struct. So a failure names this argument as the wrong one,
-    /// whichever operand is wrong.
     #[test]
     fn a_failure_of_a_launch_names_the_operands() {
         let errors = [

@@ -19,8 +19,7 @@ pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
 
-/// The memory that a replay of a plan for `n` blocks needs in all, and the part of it that is used only while the
-/// replay is made and its plan is verified.
+/// In all, and the part used only to make and verify the replay.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);

@@ -31,13 +31,12 @@ use crate::workspace::Room;
 pub struct sublet_runtime {
     on: On,
     how: How,
-    /// The blocks and masks that the latest launch uses: the sublet_launch that the caller has points here.
+    /// The caller's sublet_launch points here.
     operands: Vec<sublet_operand>,
 }
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How a runtime turns a schedule into steps on streams: the alignment of offsets, in bytes, and when copies begin.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -49,9 +48,6 @@ enum On {
     Host(Runtime<HostBackend>),
 }
 
-/// Evaluates `$body` with `$runtime` as the name of the runtime that `$on`, a value of the enum `On`, holds. The
-/// runtime is for a GPU, or for the host in the place of a device: two types, for which the same expression is
-/// compiled.
 macro_rules! on {
     ($on:expr, $runtime:ident => $body:expr) => {
         match $on {
@@ -415,8 +411,7 @@ pub unsafe extern "C" fn sublet_runtime_call(
     data: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    /// The caller's pointer, which its function gets when the stream calls it. Unlike a bare pointer, it can go to
-    /// another thread.
+    /// Unlike a bare pointer, it can go to another thread.
     struct Data(*mut c_void);
     // SAFETY: the header says that it is another thread that the function is called from.
     unsafe impl Send for Data {}

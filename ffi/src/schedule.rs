@@ -71,10 +71,7 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies the schedule `given` against the trace `recorded`. Copies are timed for `device`. If `repeats`, the end of
-/// the iteration has to leave persistent blocks as the next iteration finds them. `room` is the rest of a piece of
-/// memory whose first part holds `recorded`; the whole piece has the size that [`needed`] returns. Fails if a row or
-/// the plan is not valid, or if there is not one offset for each malloc row.
+/// `room` is what `recorded` has left of the memory that [`needed`] asks for.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,

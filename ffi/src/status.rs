@@ -250,12 +250,10 @@ pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// What the status of this number means, in a few words; if this version has no such status, the words say so.
 pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
 
-/// Every status, and in a few words what it means.
 const WORDS: [(S, &CStr); 86] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),

@@ -5,9 +5,7 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, a power of two. The system takes pages of memory for
-/// them only when they are first touched, so more bytes can be allocated than the machine has, as long as few are
-/// touched. Fails if `bytes` is 0 or the system refuses.
+/// All 0. Pages are taken when first touched, so more can be allocated than there is.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -40,19 +38,13 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     Ok(pointer)
 }
 
-/// Gives back to the system the `bytes` bytes at `pointer`, which `alloc` returned. The third argument, the alignment,
-/// is not used here.
-///
-/// # Safety
-/// `alloc` has returned `pointer` for `bytes` bytes, and they have not been given back yet.
+/// `alloc` has returned `pointer` for `bytes` bytes.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     // SAFETY: as promised; the last page goes with the bytes.
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// Allocates `bytes` bytes, all 0, at a multiple of `alignment`, on a system without mmap. Fails if `bytes` is 0 or the
-/// system has not enough memory.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -65,11 +57,7 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
 }
 
-/// Gives back to the system the `bytes` bytes at `pointer`, which `alloc` returned, on a system without mmap.
-///
-/// # Safety
-/// `alloc` has returned `pointer` for this number of `bytes` and this `alignment`, and the bytes have not been given
-/// back yet.
+/// `alloc` has returned `pointer` for these `bytes` and this `alignment`.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) {
     if let Ok(layout) = std::alloc::Layout::from_size_align(bytes, alignment) {
@@ -78,7 +66,6 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) 
     }
 }
 
-/// Always fails: a library that was built without the standard library asks no operating system for memory.
 #[cfg(not(any(feature = "std", test)))]
 pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
     Err(Failure::of(S::Unavailable))
@@ -109,7 +96,6 @@ mod tests {
         assert!(alloc(0, 8).is_err() && alloc(usize::MAX, 8).is_err());
     }
 
-    /// More can be allocated than there is memory: only pages that are touched are taken.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn addresses_cost_no_memory() {

@@ -192,8 +192,7 @@ pub unsafe extern "C" fn sublet_torch_stats(
     })
 }
 
-/// Runs `body`; returns its result, or `None` after a failure. PyTorch has no way to learn the reason of a failure, and
-/// would go on with NULL. So a line on standard error tells the reason, `function` and `device`.
+/// PyTorch cannot learn the reason of a failure, so standard error tells it.
 fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),
@@ -236,8 +235,6 @@ impl From<Error> for Failure {
 mod tests {
     use super::*;
 
-    /// Tests that a failure does not end the process where its message cannot be written to standard error. For this,
-    /// the test of the functions without a driver is run once more, with a standard error that refuses all writing.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_cannot_be_told_ends_nothing() {

@@ -69,14 +69,12 @@ const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::SwapIn, Event::SwapIn),
 ];
 
-/// The event that has this number in C, as a sublet_event; `None` if there is none.
 pub(crate) fn event(number: u32) -> Option<Event> {
     EVENTS.iter().find(|&&(e, _)| e as u32 == number).map(|&(_, event)| event)
 }
 
 impl sublet_row {
-    /// The row in the form that the crate `sublet_core` takes. The error is the value of `event` or `op_kind` that this
-    /// version does not know.
+    /// The error is the unknown value of `event` or `op_kind`.
     fn row(&self) -> Result<Row, u32> {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
@@ -101,21 +99,16 @@ impl From<Row> for sublet_row {
     }
 }
 
-/// Row `i` of `given`, in the form that the crate `sublet_core` takes. Fails if its `event` or `op_kind` holds a value
-/// that this version does not know.
 pub(crate) fn row(given: &[sublet_row], i: usize) -> Result<Row, Failure> {
     let refuse = |got: u32| Failure::new(S::RowUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
     given.get(i).ok_or(Failure::of(S::Unnamed))?.row().map_err(refuse)
 }
 
-/// The rows of a trace in the form that the crate `sublet_core` takes, in memory that is cut from `room`. Fails at the
-/// first row whose `event` or `op_kind` holds a value that this version does not know.
 pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a mut [Row], Failure> {
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// Writes each value of `from`, in the form that it has in C, to the same index of `to`, an array that the caller in C
-/// gave. Ends where the shorter of the two ends; `to` is empty if the caller wants no values.
+/// `to` is empty if the caller wants no values.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

@@ -22,11 +22,10 @@ pub struct sublet_layout {
 
 crate::plain::plain!(sublet_layout);
 
-/// The most blocks or rows that a workspace is computed for: from larger numbers, the computation of its size could
-/// overflow.
+/// From larger numbers, a workspace's size could overflow.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 17 } else { sublet_core::block::MAX_BLOCKS };
 
-/// How much memory a call needs, in words of 8 bytes.
+/// In words of 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needed {
     words: usize,
@@ -39,12 +38,10 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
-    /// Adds scratch memory of length `len` to what a call needs, for one more function of the crate `sublet_core`.
     pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
         Self { words: self.words + Self::workspace(len).words }
     }
 
-    /// Adds memory for `n` values of type `T` to what a call needs.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
     }
@@ -62,7 +59,6 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// What is left of the memory that is lent to a call: the part from which nothing has been cut off yet.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }
@@ -72,10 +68,7 @@ impl<'a> Room<'a> {
         Self { words }
     }
 
-    /// Cuts a slice of `n` values off the lent memory, each made by `make` from its index. Fails if `make` does.
-    ///
-    /// Memory of the size that a [`Needed`] tells is enough for all values that were counted in it. Where too little is
-    /// left, the slice is empty, and nothing is left afterwards; debug builds fail an assertion.
+    /// Empty where too little is left; debug builds then fail.
     pub(crate) fn slice<T: Copy, E>(
         &mut self,
         n: usize,
@@ -97,16 +90,11 @@ impl<'a> Room<'a> {
         Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
     }
 
-    /// Cuts a slice of `n` values off the lent memory; each of them is `value`.
     pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// Cuts a slice of `n` values, all of them zeros, off the lent memory. The zeros are not written, so that pages of
-    /// memory that are never used are never touched.
-    ///
-    /// # Safety
-    /// The lent memory is all 0, and zeros are a valid value of type `T`.
+    /// The memory is all 0, and zeros are valid. None are written, to touch no page.
     pub(crate) unsafe fn zeros<T: Copy>(&mut self, n: usize) -> &'a mut [T] {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(n)).unwrap_or_default();
@@ -116,7 +104,6 @@ impl<'a> Room<'a> {
         unsafe { slice::from_raw_parts_mut(front.as_mut_ptr().cast::<T>(), n) }
     }
 
-    /// Cuts room for one value, which is written later, off the lent memory; `None` if too little is left.
     pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(1))?;
@@ -125,7 +112,6 @@ impl<'a> Room<'a> {
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
     }
 
-    /// Cuts scratch memory of length `len` off the lent memory, for a function of the crate `sublet_core`.
     pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         let words = Needed::workspace(len).words;
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
@@ -133,8 +119,7 @@ impl<'a> Room<'a> {
         Room { words: front }.workspace(len)
     }
 
-    /// Divides all that is left of the lent memory into the two slices that functions of the crate `sublet_core` take
-    /// as scratch memory: first `len.words` numbers of 64 bits, then numbers of 32 bits in all the rest.
+    /// `len.words` of 64 bits, all the rest of 32.
     pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
@@ -142,8 +127,6 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// Makes scratch memory for a function of the crate `sublet_core` of all that is left of the lent memory:
-    /// `len.words` numbers of 64 bits, and numbers of 32 bits in the rest.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)

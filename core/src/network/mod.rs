@@ -135,12 +135,10 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block of the trace: the number of the memory for which the block is placed. [`residency::NONE`] if the block
-    /// stands for a kept memory, which is no part of the plan.
+    /// By block of the trace: its memory; [`residency::NONE`] if it stands for a kept one.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
-    /// The alignment of all offsets, in bytes.
     alignment: u64,
 }
 
@@ -253,7 +251,6 @@ impl Needed {
     }
 }
 
-/// The placement method that is used if the arena has no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
 /// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long one pass through the
@@ -427,8 +424,6 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     Ok(())
 }
 
-/// Plans without a limit: places the blocks of the iteration as it was recorded, and proves the plan. Returns the
-/// proved schedule, and the most bytes that are alive in it at once.
 fn placed<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -452,8 +447,6 @@ fn placed<'a>(
     Ok((schedule, load))
 }
 
-/// Plans with a limit: rewrites the iteration so that its footprint is within the limit, and places its blocks. Returns
-/// the schedule, which the verifier has accepted, and the most bytes that were alive at once before the rewriting.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,

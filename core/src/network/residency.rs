@@ -21,74 +21,50 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. An access that
-/// begins a live range in the arena gives a malloc, a write and a free; every other access gives at most a read and a
-/// write. A block that stands for a kept memory has one malloc besides. This malloc is counted as the third row of the
-/// first access to that memory, which gives at most two other rows.
+/// Three rows for each access: a malloc, a write and a free, or a read, a write and the malloc of a kept memory.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
 
-/// An upper bound on the reads and writes in the trace of a network with this number of accesses: two for each.
 pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Length of the workspace that [`record`] needs: four indices for each memory of the framework.
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a memory for a block that stands for a kept memory. The memory stays where it is, and
-/// nobody uses the offset that a plan gives to the block.
+/// For a block that stands for a kept memory: nobody uses the offset that a plan gives to it.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A trace that is being made: its rows and blocks so far.
 struct Maker<'a> {
     rows: &'a mut [Row],
-    /// How many rows of the trace are made so far; they are the first elements of `rows`.
     row_count: usize,
-    /// By block of the trace: the number of the memory that it belongs to; [`NONE`] if it stands for a kept memory,
-    /// which is no part of the plan.
     owners: Table<'a, u32>,
-    /// How many blocks of the trace are made so far.
     blocks: u32,
 }
 
-/// What is known of each memory of the framework while the rows of the trace are made.
 struct Memories<'a> {
-    /// By memory: 1 + the number of the last operator that uses it, or, if it is kept, of the last that writes it. 0 if
-    /// there is none.
+    /// By memory: 1 + the last operator that uses it or, if it is kept, that writes it; 0 if none.
     last: Table<'a, u32>,
-    /// By memory: a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
-    /// By memory: 1 + the number of its block in the trace; 0 while it has none. While `look` goes over the accesses
-    /// for the first time, the table instead holds 1 + the number of the last operator so far that uses the memory; 0
-    /// if there is none.
+    /// By memory: 1 + its block; 0 if none. In `look`, 1 + the last operator so far that uses it.
     block: Table<'a, u32>,
-    /// By memory: what the operator whose rows are being made does with it, as a sum of flags: [`TOUCHES`] if the
-    /// operator uses the memory at all, [`READS`] and [`WRITES`] for the rows that are still to be made.
+    /// By memory: what the present operator does with it; [`READS`] and [`WRITES`] only for rows still to be made.
     does: Table<'a, u32>,
 }
 
-/// Flag: the memory is kept. It stays where it is, is no part of the plan, and its value may pass from one iteration to
-/// the next.
 const KEPT: u32 = 1;
-/// Flag: the memory is scratch. It holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// Flag: the memory is kept, and an operator writes it after an earlier operator has read it.
+/// Kept, and written after an earlier operator has read it.
 const CHANGES: u32 = 4;
-/// Flag: the memory has 0 bytes, and the caller does not say that it is kept. It has the flag [`KEPT`] too, but a write
-/// to it changes nothing.
+/// 0 bytes, and not declared kept. [`KEPT`] is set too, but a write changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Makes the trace of one pass through the network. Writes its rows to `rows`; to `known`, for each operator, whether
-/// it may be recomputed; and to `owners`, for each block of the trace, the number of its memory, or [`NONE`] if the
-/// block stands for a kept memory.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -153,9 +129,6 @@ pub(super) fn record<'a>(
 }
 
 impl Maker<'_> {
-    /// Adds the rows of one operator to the trace. `accesses` are all accesses of the operator; it runs from `begin` to
-    /// `end`, in ns. `alignment` is in bytes: the size of a block is rounded up to a multiple of it. `Err` if a rounded
-    /// size does not fit in 64 bits, or if there is no room for a row.
     fn operator(
         &mut self,
         network: &Network<'_>,
@@ -208,10 +181,6 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first part of the work, before any row is made. Finds the flags of each memory: whether it is kept, scratch
-    /// or of 0 bytes, and whether it is kept and an operator writes it after an earlier operator has read it. Also
-    /// finds the last operator that uses the memory or, if it is kept, the last that writes it. Returns an error for an
-    /// access that names no memory or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -256,15 +225,11 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator whose accesses are `accesses` writes a kept memory. If so, the operator must not be
-    /// recomputed, since it might update the memory twice. Memories with the flag [`EMPTY`] do not count: a write
-    /// changes nothing there.
+    /// Such an operator must not be recomputed: it might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Sets in the table `does`, for each memory that one operator uses, whether the operator reads or writes it.
-    /// `accesses` are all accesses of the operator. Kept memories that no block of the trace stands for are left out.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

@@ -10,23 +10,15 @@ use crate::verify::schedule::VerifiedSchedule;
 use crate::verify::{self, VerifiedPlan};
 use crate::{Constraints, Error, Workspace, WorkspaceLen, sort};
 
-/// Length of the workspace of [`move_up`], for a trace of this many blocks, and a plan of this many live ranges of
-/// blocks in the arena.
 pub(super) const fn workspace(blocks: usize, residencies: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks + residencies, indices: 0 }.and(verify::workspace(residencies))
 }
 
-/// How many bytes the stand-ins of a trace take together, if each has `alignment` bytes. `memories` has an element for
-/// each block of the trace: the number of the memory that the block is for, or [`NONE`] if the block is a stand-in.
 pub(super) fn bytes(memories: &[u32], alignment: u64) -> u64 {
     memories.iter().filter(|&&memory| memory == NONE).fold(0, |sum: u64, _| sum.saturating_add(alignment))
 }
 
-/// Moves the stand-ins in the plan of `schedule` above all other blocks, moves blocks down into the bytes that this
-/// frees, and verifies the new plan. Each stand-in has `alignment` bytes. `memories` has, for each block of the trace,
-/// the number of its memory, or [`NONE`] if the block is a stand-in. The new plan still has the stand-ins: to get its
-/// peak and max load without them, the caller subtracts the result of [`bytes`]. `Err` if an offset is no multiple of
-/// `alignment`.
+/// The stand-ins stay in the new plan, on top: the caller subtracts [`bytes`] from its peak and max load.
 pub(super) fn move_up<'o>(
     schedule: &VerifiedSchedule<'o>,
     memories: &[u32],

@@ -58,15 +58,10 @@ impl Default for Action {
     }
 }
 
-/// Length of the workspace that [`write()`] needs for a trace with this number of blocks.
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `offsets` has
-/// the offset of each live range of a block, in bytes, in the order of their mallocs. `memories` has, for each block of
-/// the trace, the number of its memory; [`NONE`] if the block stands for a memory that is no part of the plan. Each
-/// block that is copied gets a place of its own on the host. `Err` if `steps` is too short.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     offsets: &[u64],

@@ -54,7 +54,6 @@ impl Pass {
         Network { memories: &self.memories, operators: &self.operators, accesses: &self.accesses }
     }
 
-    /// Records the pass, and calls `body` with the recording.
     fn record<T>(&self, options: &Options, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let needed = RecordNeeded::of(self.memories.len(), self.accesses.len());
         let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
@@ -76,8 +75,6 @@ impl Pass {
         })
     }
 
-    /// Runs two iterations: by the steps of a plan, or, if `steps` is `None`, with memory of its own for each tensor.
-    /// Returns what each operator reads, and what the kept storages hold after each iteration.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -140,7 +137,6 @@ impl Pass {
     }
 }
 
-/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept storages.
 fn training(random: &mut Random) -> Pass {
     let mut pass = Pass::default();
     let layers = 3 + random.below(8) as usize;
@@ -194,7 +190,6 @@ fn options(limit: u64) -> Options {
     Options { work: 200, ..Options::new(limit) }
 }
 
-/// Plans a recording with the lengths that it says are needed.
 fn plan_recording(recording: &Recording<'_>, options: &Options) -> Result<(Planned, Vec<Step>), Error> {
     let needed = recording.needed(options.limit < u64::MAX);
     let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
@@ -251,7 +246,6 @@ fn within_a_limit_it_computes_the_same() {
     assert!(runs > 20 && copies > 0, "{runs} runs, {copies} copies");
 }
 
-/// Shows that the tests above can fail.
 #[test]
 fn two_residencies_that_share_memory_are_seen() {
     let mut random = Random(3);
@@ -284,7 +278,6 @@ fn what_is_read_first_stays() {
     assert_eq!((planned.planned_bytes, planned.kept_bytes, steps.len()), (640, 640, 1));
 }
 
-/// Layers whose gradients need their inputs and weights; the weights are kept, and updated or only read.
 fn layers(updated: bool) -> Pass {
     let n = 20;
     let mut pass = Pass::default();
@@ -343,8 +336,6 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain of operators. Operator 1 makes an activation that operator 5 reads, and that could be recomputed for it.
-/// Operator 1 uses the kept storage as `by_itself` says, operator 4 as `later` says.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();
     let kept = pass.memory(64, true, false);
@@ -439,7 +430,6 @@ fn a_plan_has_the_alignment_of_its_recording() {
     assert_eq!(planned(4096), planned(64));
 }
 
-/// Twice as many accesses as a search has room for, by half as many memories.
 #[test]
 fn the_most_that_is_needed_is_enough_for_networks_of_few_memories() {
     let (rows, blocks) = (super::residency::most_rows(10_000), 5_000);

@@ -49,44 +49,21 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The budget of the heuristics in the first round: enough to place all blocks this number of times, or [`FEW_PLACED`]
-/// blocks if that is more; at most `options.work`. If the exact search does not run, the heuristics get all of
-/// `options.work` instead.
 const FEW_STARTS: u64 = 48;
-/// The least budget of the heuristics in the first round, in blocks placed; `options.work` if that is less. If the
-/// exact search does not run, the heuristics get all of `options.work` instead.
+/// In blocks placed.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// In the first round, the exact search and the beam search share a budget of nodes of the search tree:
-/// [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// With at most [`FEW_BLOCKS`] blocks, a node of the search tree takes less time than with more blocks. So if
-/// `options.nodes` is at least the default, the budget of nodes is raised by this number of tenths of the default.
 const MORE_TENTHS: u64 = 3;
-/// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
-/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques of
-/// blocks alive together have the same number of bytes, no block is pinned, and all sizes are multiples of the
-/// alignments.
 const PART_OF_TILING: u64 = 4;
-/// The exact search and [`large_first`] share a budget, in nodes of the search tree. If the best plan so far was found
-/// by an exact or a beam search over all blocks, [`large_first`] may use this budget divided by this number. Otherwise
-/// it may use all of it.
 const PART_OF_LARGE_FIRST: u64 = 8;
 /// With at most this many blocks, neither [`outward`] nor [`large_first`] runs, and the portfolio runs only in the
 /// first round.
 pub const FEW_BLOCKS: usize = 600;
-/// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
-/// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const MANY_BLOCKS: usize = 10_000;
-/// With more than [`MANY_BLOCKS`] blocks, the budget of the heuristic `Rule::WideFlush` is this number of times that of
-/// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive
-/// together. Then each of the two plans takes less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
-/// The method [`outward`] gets at least this budget: as much work as placing all blocks this number of times. It runs
-/// only with more than [`FEW_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -217,10 +194,6 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Runs the heuristics of the first round, with the options `round`. Builds one plan from address 0 upwards, which is
-/// optimal for most networks. Then builds plans with the largest blocks first ([`largest_first`]). Then runs the
-/// portfolio with the budget `round.work`. Ends early if the best plan is good enough, or if the caller has asked to
-/// stop. The best of all these plans goes to `offsets` if its peak is below the best so far.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -239,8 +212,6 @@ fn heuristics(
     Ok(())
 }
 
-/// Runs the heuristics of the portfolio. The best of their plans goes to `offsets` if its peak is below the best so
-/// far.
 fn run_portfolio(
     blocks: &[Block],
     options: &Options,
@@ -254,10 +225,6 @@ fn run_portfolio(
     Ok(())
 }
 
-/// Places the blocks from the largest to the smallest by [`coloring`](super::coloring), forward in time and then
-/// backward, unless too many pairs of blocks are alive together. The best of these plans goes to `offsets` if its peak
-/// is below the best so far. Such plans are good where a few large blocks fill most of the memory and come and go
-/// quickly, and thousands of small ones live longer: weights that are swapped, for example.
 fn largest_first(
     blocks: &[Block],
     round: &Options,
@@ -280,9 +247,6 @@ fn largest_first(
     Ok(())
 }
 
-/// Runs the exact search over all blocks ([`search`]). If `anew` is false, it begins with the best plan so far, which
-/// is in `offsets`. If `anew` is true, it begins as if there were no plan yet: so it may find other plans. A plan with
-/// a lower peak than the best so far goes to `offsets`.
 fn search_exactly(
     blocks: &[Block],
     round: &Options,
@@ -307,10 +271,6 @@ fn search_exactly(
     Ok(())
 }
 
-/// Searches for offsets of the large blocks alone ([`large_first`]). The budget is `round.nodes` nodes of the search
-/// tree. If the best plan so far was found by an exact or a beam search over all blocks, the budget is `round.nodes`
-/// divided by [`PART_OF_LARGE_FIRST`]. Returns the budget, even if the search has used fewer nodes; 0 if there was
-/// nothing to search. A plan with a lower peak than the best so far goes to `offsets`.
 fn search_large(
     blocks: &[Block],
     round: &Options,
@@ -328,10 +288,6 @@ fn search_large(
     Ok(if found.nodes > 0 { nodes } else { 0 })
 }
 
-/// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods.
-/// [`outward`] places blocks outward from the busiest step. [`start_again`] builds plans from address 0 upwards, and
-/// compares 64 blocks before it places one. [`improve`] puts the highest blocks elsewhere and moves the blocks that are
-/// in their way.
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -353,8 +309,6 @@ fn place_many(
     Ok(())
 }
 
-/// Builds plans outward from the busiest step ([`outward`]). The best of them goes to `offsets` if its peak is below
-/// the best so far.
 fn place_outward(
     blocks: &[Block],
     round: &Options,
@@ -369,8 +323,6 @@ fn place_outward(
     Ok(())
 }
 
-/// Builds more plans from address 0 upwards; `series` says in which orders of preference, and by which rules, blocks
-/// are picked. The best of these plans goes to `offsets` if its peak is below the best so far.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -385,13 +337,10 @@ fn start_again(
     Ok(())
 }
 
-/// Whether the budget of nodes is raised by [`MORE_TENTHS`], and the exact search of the first round begins without a
-/// plan. Both are done if there are at most [`FEW_BLOCKS`] blocks and `options.nodes` is at least the default.
 const fn is_searched_more(blocks: usize, options: &Options) -> bool {
     blocks <= FEW_BLOCKS && options.nodes >= Options::DEFAULT_NODES
 }
 
-/// Returns how many nodes of the search tree all rounds together may look at.
 const fn nodes_of(blocks: usize, options: &Options) -> u64 {
     if blocks > search::MOST_BLOCKS {
         0
@@ -402,28 +351,18 @@ const fn nodes_of(blocks: usize, options: &Options) -> u64 {
     }
 }
 
-/// Returns the budgets of the first round: how many blocks the heuristics may place, and how many nodes of the search
-/// tree the exact search and the beam search may look at. Both are small, because most instances are solved by a few
-/// plans or a few nodes. If `nodes` is 0, the heuristics get all of `work`.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// Combines the results that several methods of placement report: keeps the best peak and the highest lower bound of
-/// all, and calls the caller's `watch` with these.
 struct Told<'a> {
     watch: Watch<'a>,
-    /// The peak and the solver of the best plan so far, and the highest lower bound so far.
     best: Summary,
-    /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
-    /// capacity.
+    /// The capacity, in bytes; 0 if there is none.
     enough: u64,
-    /// The nodes of the search tree that were looked at so far, in all searches that have ended. A search that is not
-    /// exact adds as many as the exact search would look at in the same time.
     nodes: u64,
-    /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,
 }
 
@@ -437,9 +376,6 @@ impl Told<'_> {
         self.best = self.better(&found);
     }
 
-    /// Takes over the result `found` of a method: its peak if that is below the best so far, and its lower bound if
-    /// that is above the highest so far. If its peak is below the best so far, also copies the method's plan from
-    /// `trial` to `offsets`.
     fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
         if found.peak < self.best.peak {
             copy(trial, offsets);

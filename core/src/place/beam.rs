@@ -45,38 +45,17 @@ use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most partial plans that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// How many bits hold the index of a partial plan in an entry of the table `Beam::back`, from which the offsets of a
-/// plan are read. The other bits hold the offset of the block that was added to this partial plan.
 const WIDTH_BITS: u32 = 10;
-/// The most words of the table `Beam::back`, from which the offsets of a plan are read. It has a word for each block
-/// and each partial plan that may be kept after that block, so this number limits how many are kept. With more blocks
-/// than this, one partial plan is kept, and the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
-/// The table of the blocks of all partial plans that are kept at once has this number of cells for each block of the
-/// instance, and one more cell in all. A cell is one block in a partial plan.
 const CELLS: usize = 64;
-/// How many possible places for the next block are collected at most, as a multiple of the most partial plans that are
-/// kept at once. If there are more places, costly ones are dropped.
 const WAYS: usize = 3;
-/// How many partial plans are kept at once in the first attempts to place all blocks. When these attempts fail, the
-/// number doubles.
 const NARROW: u32 = 16;
-/// An attempt to place all blocks goes back and tries again where a block fits nowhere. The attempt is given up when
-/// its work is this number of times the work of an attempt without such tries.
 const PASSES: u64 = 32;
-/// Each attempt is to lower the best peak so far by a part of its distance to the lower bound, or to the capacity if
-/// that is higher: by all of it, a half, a quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// A cost is a fixed-point number with this many fraction bits. The cost of a partial plan is a sum of base-2
-/// logarithms.
 const FRACTION: u32 = 8;
-/// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
-/// at one block of a partial plan.
+/// What noting a possible place costs, in blocks of partial plans looked at.
 const CELLS_OF_A_WAY: u64 = 8;
-/// How many blocks of partial plans can be looked at in the time of one node of the exact search, as [`Options::nodes`]
-/// counts them.
 const CELLS_OF_A_NODE: u64 = 600;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -100,8 +79,6 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// How many cells the table of the blocks of all partial plans has, for an instance of `n` blocks. A cell is one block
-/// in a partial plan. The table has room for at least one partial plan in which all blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -141,10 +118,6 @@ pub fn place(
     improve_one(first, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
-/// the plan that is then in `offsets`. The search is made in rounds, and begins with round `first_round`. Round r keeps
-/// [`NARROW`] · 2^r partial plans, or as many as there is memory for if that is less. A plan with a pinned block, or
-/// with a peak of 2⁵⁴ bytes or more, is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -188,24 +161,14 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A block in a partial plan, as three words. The first two are its begin and its end in memory, in bytes. The upper
-/// half of the third is one past the last section of time in which the block is alive, counted in the present direction
-/// of time. Its lower half is the index of the block.
+/// Begin and end in bytes; then one past the last section of time (upper half) and the block (lower half).
 type Cell = [u64; 3];
 
-/// The partial plans that are kept after a block was placed: each holds the blocks that are alive, with their offsets,
-/// in a row of the table `cell` that has room for [`Beam::row`] blocks.
 struct PartialPlans<'a> {
-    /// The blocks of all partial plans, a row of the table for each plan, its lowest block first.
     cell: Table<'a, Cell>,
-    /// By partial plan: how many blocks are in it.
     len: Table<'a, u32>,
-    /// By partial plan, two words. The first is its cost, as fixed point with 8 fraction bits: it is high if blocks
-    /// that are neighbours in memory end far apart in time. Random numbers that were added to it stay until the costs
-    /// are computed anew. The second is a hash of which block lies at which offset, where blocks of equal size and
-    /// lifetime count as the same.
+    /// By partial plan: its cost, with 8 fraction bits, and a hash of which kind of block lies at which offset.
     value: Table<'a, [u64; 2]>,
-    /// How many partial plans there are.
     count: u32,
 }
 
@@ -214,60 +177,31 @@ struct Beam<'a> {
     alignment: u64,
     n: u32,
     timeline: Timeline<'a>,
-    /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
-    /// The index in `order` at which the present attempt to place all blocks turns. From there on, it goes in the other
-    /// direction of time, from the section of time at which it has begun.
     turn: u32,
-    /// The section of time that the last attempt to place all blocks had come to when it ended or was given up; at
-    /// first the busiest section.
     gave_up: u32,
-    /// By index in `order`: how many partial plans there were after the block at this index was placed.
     kept: Table<'a, u32>,
-    /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks count as the
-    /// same, whatever their alignments.
+    /// By block: the index in `order` of the first block with the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Whether the present attempt to place all blocks goes forward in time first, and then backward; if false, the
-    /// other way round.
     forward: bool,
-    /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
-    /// How many cells the row of a partial plan has in the table `cell`: one more than the most blocks that are alive
-    /// at once.
     row: u32,
-    /// The most partial plans that are kept from one block to the next.
     width: u32,
     now: PartialPlans<'a>,
     next: PartialPlans<'a>,
-    /// The possible places for the next block, one word for each. The upper half is the cost of the partial plan that
-    /// comes out if the block takes this place, plus a random number in later rounds and tries. The lower half is an
-    /// index in `rest`, where the place is described. Only the first `ways` words are in use; the lower halves of the
-    /// others are the free indices in `rest`.
+    /// The cost of the resulting plan (upper half), and an index in `rest`; beyond `ways`, only free indices in `rest`.
     way: Table<'a, u64>,
-    /// The descriptions of possible places for the next block, three words for each; `way` holds indices into this
-    /// table. The first word is the hash of the partial plan that comes out if the block takes this place. The second
-    /// is the index of the partial plan to which the block is added (upper half), and how many blocks of it lie below
-    /// the added block (lower half). The third is the offset of the added block, in bytes.
+    /// The hash of the resulting plan; the partial plan and how many of its blocks lie below; the offset.
     rest: Table<'a, [u64; 3]>,
-    /// How many possible places for the next block are in `way`.
     ways: u32,
-    /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// Places for the next block are left out if they lead to a partial plan that costs more than this. It is a
-    /// fixed-point number with 8 fraction bits, like the costs in `way`.
+    /// With 8 fraction bits; places that lead to a higher cost are left out.
     limit: u64,
-    /// A hash table of the hashes of the partial plans that were made by placing the present block, so that none is
-    /// made twice.
     seen: Table<'a, u64>,
-    /// The table from which the offsets of a plan are read, with a row for each block, by index in `order`. The row has
-    /// a word for each partial plan that was made by placing this block. The upper 54 bits are the block's offset in
-    /// bytes. The lowest 10 bits are the index of the partial plan to which the block was added, among those that were
-    /// made by placing the block before it.
+    /// By index in `order`, a row of words: the offset in the upper 54 bits, the partial plan before in the lowest 10.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
-    /// The work so far: how many blocks of partial plans were looked at. Other work counts as the number of blocks that
-    /// can be looked at in the same time.
     looked: u64,
 }
 
@@ -318,14 +252,6 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// Tries to place all blocks within `capacity` bytes. If `forward`, goes forward in time first and then backward;
-    /// otherwise the other way round. Returns whether all blocks are placed. At first keeps [`NARROW`] · 2^`round`
-    /// partial plans. Where a block fits nowhere, goes back and tries again. Gives up when one of these is true:
-    ///
-    /// - The attempt has gone back [`retry::MOST_TRIES`] times because of one block, or of blocks near it in `order`,
-    ///   and has failed there again.
-    /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
-    /// - The work of all attempts, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         (self.capacity, self.forward) = (capacity, forward);
         self.put_in_order();
@@ -371,8 +297,6 @@ impl<'a> Beam<'a> {
         true
     }
 
-    /// Sorts the blocks into the order in which the present attempt places them. Finds the place in this order at which
-    /// the attempt turns to the other direction of time, and the blocks that have the same lifetime and size.
     fn put_in_order(&mut self) {
         self.timeline.forward = self.forward;
         sort::identity(&mut self.order, self.n);
@@ -393,8 +317,6 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Takes the blocks that have ended by section `now` of time out of all partial plans, and computes the costs of
-    /// these plans anew.
     fn drop_ended(&mut self, now: u32) {
         let [hole, beyond] = self.timeline.borders(now);
         for i in 0..self.now.count {
@@ -421,8 +343,6 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Finds the places for block `b` in partial plan `i`, and adds them to `way`, each with its cost plus a random
-    /// number below `noise`. `now` is the section of time in which `b` begins.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let [hole, beyond] = self.timeline.borders(now);
         let size = at(self.blocks, b).size;
@@ -442,12 +362,6 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way` two places for block `b` in a hole of partial plan `i`: at the hole's lower end, the address
-    /// `low`, and at its upper end, the address `high`. Adds one place if the two are the same, and none if alignment
-    /// leaves no room. `c` is the index in the partial plan of the block above the hole. A random number below `noise`
-    /// is added to each cost. Four arguments are times, from which the cost is computed: `below` is when the block
-    /// below the hole ends, `above` when the block above it ends, and `end` when block `b` ends. A hole counts as a
-    /// block that ends at `hole`. See [`Ends`] for their unit.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -487,8 +401,6 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Keeps the half of the possible places for the next block that costs less. The highest cost among these is the
-    /// new `limit`, above which further places are left out.
     fn prune(&mut self) {
         let half = self.ways / 2;
         sort::select(&mut self.way, 0, self.ways, half);
@@ -496,8 +408,6 @@ impl<'a> Beam<'a> {
         self.ways = half + 1;
     }
 
-    /// Makes the next partial plans, at most `width` of them, by putting block `b` in the cheapest of its possible
-    /// places. `step` is the index of `b` in `order`.
     fn select(&mut self, step: u32, b: u32) {
         let slots = 4 * self.width;
         for slot in 0..slots {
@@ -523,8 +433,6 @@ impl<'a> Beam<'a> {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Makes one of the next partial plans, of cost `cost`: adds block `b` to a present one, in the place that the
-    /// entry of `self.rest` with the index `rest` describes. `step` is the index of `b` in `order`.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -547,9 +455,6 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes a plan to `offsets`, after all blocks have been placed. A partial plan lists only living blocks; the
-    /// offsets of all blocks that were placed on the way to it are in the table `back`. The plan written is the one
-    /// that leads to the partial plan of index 0. Returns its peak in bytes.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut partial, mut peak) = (0, 0);
@@ -564,28 +469,23 @@ impl<'a> Beam<'a> {
     }
 }
 
-/// The two halves of a word, the upper first.
 #[expect(clippy::cast_possible_truncation, reason = "halves")]
 const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two neighbours in memory whose lifetimes end at `a` and `b`. Each of these is two times, in ticks: seen
-/// in the present direction of time, and in the other. A section of time takes one tick, a busy section more. For each
-/// direction, let d be the ticks between the two ends. The cost is the sum of log2(1 + d) over both directions. It has
-/// 8 fraction bits, and is linear between powers of two.
+/// The sum of log2(1 + d) over both directions of time, for d ticks between the ends; 8 fraction bits.
 fn apart(a: Ends, b: Ends) -> u64 {
     logarithm(a[0].abs_diff(b[0])) + logarithm(a[1].abs_diff(b[1]))
 }
 
-/// The base-2 logarithm of `x` + 1, with 8 fraction bits; linear between powers of two.
+/// log2(`x` + 1), with 8 fraction bits; linear between powers of two.
 fn logarithm(x: u32) -> u64 {
     let x = u64::from(x) + 1;
     let whole = x.ilog2();
     u64::from(whole) << FRACTION | (x << FRACTION >> whole & ((1 << FRACTION) - 1))
 }
 
-/// A hash of an offset in bytes, and of a number `kind` that blocks of equal lifetime and size share.
 const fn hashed(kind: u32, offset: u64) -> u64 {
     hash::mixed(offset.wrapping_add((kind as u64 + 1).wrapping_mul(hash::ODD)))
 }

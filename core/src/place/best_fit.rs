@@ -56,9 +56,6 @@ pub fn place(
     finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
 }
 
-/// Makes an empty skyline (for each step, the address up to which memory is taken), with which the algorithm of
-/// Sekiyama et al. 2018 starts. Time is divided into sections, with a border at each step at which a lifetime begins or
-/// ends.
 fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
     let n = count(blocks);
     let len = blocks.len();
@@ -91,8 +88,7 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
     })
 }
 
-/// Ranks the blocks by the preference of Sekiyama et al. 2018, the longest lifetime first. The paper leaves open the
-/// order of equal lifetimes: here the largest size comes first, then the lowest index.
+/// Sekiyama et al. 2018 leave equal lifetimes open: here the largest size comes first, then the lowest index.
 fn rank_longest_first(skyline: &mut Skyline<'_>) {
     skyline.rank_by_index();
     skyline.rank_by(|_, b| !b.size);
@@ -106,9 +102,6 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The algorithm exactly as the text of Sekiyama et al. 2018 describes it; tests compare [`place`] with it. To
-    /// place a block, it looks at all blocks and all offset lines (stretches of time, with the height up to which
-    /// memory is taken). Returns the offsets, in bytes, by block.
     fn naive(blocks: &[Block], alignment: u64) -> Vec<u64> {
         struct Line {
             start: u32,

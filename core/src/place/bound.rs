@@ -92,11 +92,7 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// Returns the first *bare* clique from the clique `s` on; if there is none, `cliques`, the number of cliques. A clique
-/// is a set of blocks that are all alive at one step. It is bare as long as no round-up, the bytes that rounding adds
-/// to a block's size, was subtracted from its load. For a bare clique c, `bare[c]` is c. For any other clique c,
-/// `bare[c]` is a later clique, at which the search goes on. The function moves these entries further ahead, so that
-/// later calls take fewer steps.
+/// `bare[c]` is c while c is bare, else a later clique; the entries move ahead, so that later calls are short.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

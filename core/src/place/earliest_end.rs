@@ -13,12 +13,10 @@ use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
 pub(crate) struct EarliestEnd<'a> {
-    /// The number of blocks.
     n: u32,
-    /// By section of time: the index of the first block that begins there or later; `n` if there is none.
+    /// By section of time: the first block that begins there or later; `n` if none.
     first: Table<'a, u32>,
-    /// By node of the tree: the earliest end, as a section of time, of the blocks below the node that are in the tree;
-    /// `u32::MAX` if there are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
+    /// By node: the earliest end below it; `u32::MAX` if none. Children are 2i and 2i + 1, leaves are `n..2n`.
     earliest: Table<'a, u32>,
 }
 
@@ -27,9 +25,6 @@ impl<'a> EarliestEnd<'a> {
         WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
-    /// Makes a tree that tells whether any of `n` blocks is alive only within a given range of sections of time. Block
-    /// i begins in section `low[i]`, a number below `sections`; the entries of `low` ascend. Before a query,
-    /// [`Self::enter_all`] has to enter the blocks' ends.
     pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
         let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };
@@ -44,8 +39,6 @@ impl<'a> EarliestEnd<'a> {
         tree
     }
 
-    /// Enters all blocks, so that queries find them. `end_of(i)` is the end of block i, one past its last section of
-    /// time, or `u32::MAX` for a block that queries are not to find.
     pub(crate) fn enter_all(&mut self, end_of: impl Fn(u32) -> u32) {
         for i in 0..self.n {
             self.earliest[self.n + i] = end_of(i);
@@ -55,7 +48,6 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Takes block `i` out of the tree, so that no query finds it.
     pub(crate) fn remove(&mut self, i: u32) {
         let mut node = self.n + i;
         self.earliest[node] = u32::MAX;
@@ -69,7 +61,6 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// True if any block that is in the tree is alive only within the sections `[low, high)` of time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

@@ -34,52 +34,33 @@ pub enum Fit {
     Best,
 }
 
-/// All that is needed to put the next block into a hole in memory: the blocks, the sections of time in which they are
-/// alive, and which of them are placed.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
-    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// The lifetimes of the placed blocks, in a tree that finds the placed blocks which share a step with a given
-    /// block. Empty where `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
-    /// The begin and the end in memory, in bytes, of each placed block that is alive together with the block to place.
     neighbours: Table<'a, [u64; 2]>,
-    /// The placed blocks in the order of their offsets, if blocks have many neighbours (`dense` in [`Self::new`]).
-    /// Otherwise `None`: then `placed` holds them.
     stacked: Option<Stack<'a>>,
 }
 
-/// The placed blocks, sorted by offset, the lowest first.
 struct Stack<'a> {
-    /// The begin and the end in memory of each placed block, in bytes; the lowest block first.
+    /// Begin and end in bytes, the lowest block first.
     spans: Table<'a, [u64; 2]>,
-    /// For each entry of `spans`: the first section of time in which the block is alive, and one past the last.
     lifetimes: Table<'a, [u32; 2]>,
     len: u32,
 }
 
-/// The search for a hole for one block. It goes upwards in memory, past the placed blocks that are alive with this
-/// block.
 struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
-    /// Where the next hole begins, in bytes: the lowest aligned offset at or above the ends of all placed blocks that
-    /// the search has passed.
     top: u64,
-    /// The best hole so far: the bytes that the block would leave unused in it, and the block's offset there. `None` if
-    /// no hole was large enough so far.
+    /// The bytes left unused, and the offset.
     best: Option<(u64, u64)>,
 }
 
 impl Search {
-    /// Takes one step upwards in memory: looks at the hole below the next placed block that is alive with the block to
-    /// place, and goes past this placed block, which lies at the addresses `[begin, end)`. Returns true if the search
-    /// can end, because *first fit* has found its hole.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.
@@ -105,11 +86,6 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Starts with no block placed. If `dense` is true, the placed blocks are kept in the order of their offsets, which
-    /// is faster if each block is alive together with many others. If it is false, they are kept in a tree of their
-    /// lifetimes. The offsets are the same. `number_sections` divides time into sections, numbered from 0. It writes
-    /// the first section of each block to its first table, and one past the last to its second. The number that it
-    /// returns is not used.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -129,8 +105,6 @@ impl<'a> Gaps<'a> {
         Self { blocks, alignment, low, high, placed, neighbours, stacked }
     }
 
-    /// Gives the blocks offsets: first the pinned blocks, then the others, both in the order of `order`. `fit` says
-    /// which hole each block takes. Returns the peak in bytes.
     pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for pinned in [true, false] {
@@ -145,8 +119,7 @@ impl<'a> Gaps<'a> {
         peak
     }
 
-    /// Enters block `i` as placed at `offset`, which the caller has chosen; does not check what lies there. Returns the
-    /// end of the block in memory, in bytes.
+    /// Does not check what lies there.
     pub(crate) fn keep(&mut self, i: u32, offset: u64) -> u64 {
         let end = offset.saturating_add(at(self.blocks, i).size);
         match &mut self.stacked {
@@ -219,7 +192,6 @@ mod tests {
         (peak, offsets)
     }
 
-    /// Below address 32 there are holes of 20 and of 10 bytes; above it there is none.
     #[test]
     fn best_fit_takes_the_smallest_hole_and_first_fit_the_lowest() {
         let pinned = |offset, size| Block { pin: Some(offset), ..Block::new(0, 2, size) };

@@ -76,10 +76,7 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks one after the other, each into free addresses between the placed blocks that are alive with it;
-/// `fit` says into which. `keys` are functions of a block that define the order: the block of the smallest value comes
-/// first. The last key counts most. Of blocks that are equal in it, the key before it decides, and so on; of blocks
-/// that are equal in all keys, the one of smaller index comes first. `solver` is the method that the summary names.
+/// The last key counts most; of blocks equal in all keys, the smaller index comes first.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],
@@ -97,9 +94,8 @@ pub(super) fn place_by(
     let mut aside = scratch.indices(blocks.len());
     sort::identity(&mut order, n);
     sort_by(blocks, keys, &mut order, n, &mut aside);
-    // `neighbours`: how many placed blocks are alive with a block when it is placed, on average. To sort k neighbours
-    // takes about as long as to go past 5 k log₂ k blocks. If that is more than n, sorting is slower than going past
-    // all placed blocks.
+    // Placed blocks alive with a block, on average. Sorting k takes as long as passing 5 k log₂ k: above n it is
+    // slower.
     let neighbours = sweep.colliding_pair_count() / u64::from(n).max(1);
     let dense = 5 * neighbours * u64::from(neighbours.checked_ilog2().unwrap_or(0)) > u64::from(n);
     let mut gaps = Gaps::new(blocks, options.constraints.alignment, &mut scratch, dense, |low, high| {
@@ -109,8 +105,6 @@ pub(super) fn place_by(
     finish(Summary { peak, lower_bound, solver, nodes: 0 }, options)
 }
 
-/// Sorts the first `n` entries of `order`, indices of blocks, by `keys`, the smallest value first. The last key counts
-/// most. Blocks that are equal in all keys keep their order. `scratch` has room for `n` indices.
 pub(super) fn sort_by(
     blocks: &[Block],
     keys: &[fn(&Block) -> u64],
@@ -131,7 +125,6 @@ pub(super) fn start(b: &Block) -> u64 {
     b.start.into()
 }
 
-/// A key for [`sort_by`], which takes the smallest value first: the later a block's lifetime ends, the smaller its key.
 pub(super) fn end(b: &Block) -> u64 {
     !u64::from(b.end)
 }
@@ -140,8 +133,6 @@ pub(super) fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
-/// A key for [`sort_by`], which takes the smallest value first: the larger a block's area, size times lifetime, the
-/// smaller its key. Areas beyond 64 bits count as equally large.
 pub(super) fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

@@ -43,26 +43,13 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The first attempt to lower the peak gets the budget of all attempts divided by this number, plus 2 for each block.
-/// The budget of an attempt doubles each time that the attempt to lower the peak by the least part of its distance to
-/// the goal has failed, if any attempt has succeeded before. Budgets are counted in placed blocks looked at. An attempt
-/// that has used up its budget is given up.
 const ATTEMPTS: u64 = 512;
-/// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
-/// distance. The distance is halved at most this number of times. The goal is the lower bound, or the capacity if that
-/// is larger.
 const MOST_HALVINGS: u32 = 4;
-/// How many placed blocks this method may look at for each unit of `options.work`, which is counted in blocks placed.
-/// To look at so many takes about as long as to place one block when a plan is built from address 0 upwards.
+/// Placed blocks looked at in the time of placing one block, the unit of `options.work`.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each placed block that is
-/// alive with it.
+/// The work of placing a block, in placed blocks looked at; each placed block alive with it adds 1.
 const STEP: u64 = 16;
-/// A block is put where the blocks in its way weigh least in sum. The block with the largest area, size times lifetime,
-/// begins with this weight. The others begin with less, in proportion to their areas, but with at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
-/// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
-/// blocks in the way weigh this or more in sum is never taken.
 const IMMOVABLE: u64 = 1 << 60;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -104,14 +91,6 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`. Returns the summary of the plan that is then
-/// in `offsets`; its peak is never higher. Ends when one of these is true:
-///
-/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
-/// - `options.work` is used up.
-/// - Even the attempt to lower the peak by the least part of its distance to the goal has failed, and no attempt has
-///   ever succeeded.
-/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -154,50 +133,29 @@ pub(super) fn improve(
     Ok(found)
 }
 
-/// How an attempt to lower the peak to a limit, in bytes, ends.
 enum End {
-    /// The attempt has succeeded: every block ends at or below the limit.
     Lowered,
-    /// The attempt has failed: its work was used up, or there is no offset that a block can go to.
     GivenUp,
-    /// The caller's `watch` has asked the method to stop.
     Stopped,
 }
 
-/// A plan whose peak is to be lowered to a limit, in bytes, and the blocks that were taken out of it and wait to be put
-/// in again.
 struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
-    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// A tree of the lifetimes of the blocks that have an offset now, which finds those that are alive with a given
-    /// block. The blocks in `queue` are not in it. The tree keeps a rank for each block; here the rank is the block's
-    /// index.
     placed: LifetimeTree<'a>,
-    /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight before it was ever moved out of the way of another block, in proportion to its size times
-    /// its lifetime. The weight now is this entry, times one more than the block's entry in `ejections`. Blocks of
-    /// little weight are moved first.
+    /// By block, in proportion to its area. Its weight now is this times 1 + its entry in `ejections`.
     weight: Table<'a, u32>,
-    /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
-    /// The indices of the blocks that wait for an offset, as a ring buffer.
     queue: Table<'a, u32>,
-    /// The index in `queue` of the block that gets an offset next.
     first: u32,
-    /// How many blocks in `queue` wait for an offset.
     waiting: u32,
-    /// For each placed block that is alive with the block to place: its begin and end in bytes, and its weight: size
-    /// times lifetime, and more if it was often moved out of the way. Sorted by begin.
+    /// Begin and end in bytes, and weight, of each placed block alive with the block to place; by begin.
     by_begin: Table<'a, [u64; 3]>,
-    /// For each placed block that is alive with the block to place: its end in bytes, and its weight. Sorted by end.
     by_end: Table<'a, [u64; 2]>,
-    /// The indices of the placed blocks that are alive with the block to place.
     neighbours: Table<'a, u32>,
 }
 
@@ -236,12 +194,6 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Copies the plan with the offsets `from`, and tries to change the copy so that all blocks end at or below the
-    /// address `limit`. Returns how the attempt ended, and the work that it used: 1 for each block of the plan and for
-    /// each placed block looked at, and [`STEP`] for each block that was placed. The attempt is given up when the work
-    /// reaches `work`, or when a block has no offset ([`Plan::put`]). `watch` is called each time that
-    /// [`NEIGHBOURS_PER_BLOCK`] units of work for each block of the plan are done; if it returns `ControlFlow::Break`,
-    /// the attempt is stopped.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,
@@ -282,7 +234,6 @@ impl<'a> Plan<'a> {
         (End::Lowered, used)
     }
 
-    /// Copies the offsets of the plan to `to`; returns the plan's peak in bytes.
     fn keep(&self, to: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for i in 0..self.n {
@@ -298,15 +249,11 @@ impl<'a> Plan<'a> {
         self.waiting += 1;
     }
 
-    /// Wraps an index around the end of the ring buffer `queue`. `place` must be below twice the buffer's length.
+    /// `place` must be below twice the buffer's length.
     fn wrapped(&self, place: u32) -> u32 {
         if place < self.n { place } else { place - self.n }
     }
 
-    /// Puts block `i` at the offset where the blocks in its way have the least weight in sum. Takes the blocks in its
-    /// way out of the plan, and puts them into the queue. Returns how many placed blocks were alive with block `i`.
-    /// Returns `None` if the block is larger than `limit` bytes, or if at every offset it would end above `limit` or
-    /// overlap a pinned block.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);
@@ -325,8 +272,6 @@ impl<'a> Plan<'a> {
         Some(k)
     }
 
-    /// Collects the placed blocks that are alive with block `i`, sorted by begin in `by_begin` and by end in `by_end`;
-    /// returns how many there are.
     fn look_around(&mut self, i: u32) -> u32 {
         let Self { blocks, offset, weight, ejections, by_begin, by_end, neighbours, .. } = self;
         let mut k = 0;
@@ -344,10 +289,6 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset, in bytes, at which the blocks in the way of block `b` have the least weight in sum; of equals the
-    /// lowest. Large blocks weigh more, and so do those that were often moved out of the way. `k` placed blocks are
-    /// alive with `b`; they are in `by_begin` and `by_end`. `None` if `b` would end above `limit`, or overlap a pinned
-    /// block, at every offset.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);
@@ -438,9 +379,6 @@ mod tests {
         }
     }
 
-    /// Between two blocks that live long is a hole of 4 bytes. Two blocks of 2 bytes, which are not alive together, lie
-    /// in the hole: one in the lower half, one in the upper half. So the topmost block, also of 2 bytes, does not fit
-    /// into the hole. It fits when both blocks lie in the same half.
     #[test]
     fn a_block_in_the_way_is_moved() {
         let blocks =

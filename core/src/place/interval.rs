@@ -81,7 +81,6 @@ impl<'a> Sweep<'a> {
         self.by_start
     }
 
-    /// The indices of the blocks, sorted by end, the earliest first.
     pub(crate) const fn by_end(&self) -> &'a [u32] {
         self.by_end
     }
@@ -114,8 +113,6 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// True if all maximal cliques have the same load, the sum of their blocks' sizes. Then a plan whose peak is the
-    /// max load leaves no byte below the peak unused at a step at which all blocks of a maximal clique are alive.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)
@@ -211,9 +208,6 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Numbers the maximal cliques of blocks alive together from 0 in the order of time. Writes for each block its
-    /// first clique to `low`, and one past its last to `high`; returns the number of cliques. Two blocks are alive
-    /// together exactly when these ranges overlap.
     pub(crate) fn clique_ranges(&self, low: &mut Table<'_, u32>, high: &mut Table<'_, u32>) -> u32 {
         let mut ended = self.by_end.iter().peekable();
         let mut cliques = 0u32;

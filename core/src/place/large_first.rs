@@ -29,10 +29,8 @@ use super::{Options, Solver, Summary, Watch, greedy, improve_one, multistart, se
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort};
 
-/// The most large blocks, which are placed alone before the others. Where a try needs more, the method ends.
 const MOST_LARGE: usize = 400;
-/// One number k for each try: in the try, the max load of the small blocks may be at most the max load of all blocks
-/// divided by 2ᵏ. These are a quarter, an eighth, a 16th and a 32nd.
+/// A try with k leaves the small blocks a max load of at most that of all blocks over 2ᵏ.
 const HALVINGS: [u32; 4] = [2, 3, 4, 5];
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -78,11 +76,6 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each entry of [`HALVINGS`],
-/// chooses large blocks, places them alone by exact search, and then places the others. Ends early if the peak is the
-/// lower bound, if there are more than [`MOST_LARGE`] large blocks, or if `watch` returns `ControlFlow::Break` after an
-/// entry. A better plan goes to `offsets`. Returns the summary of the best plan; its `nodes` counts the searches of
-/// this call alone.
 #[inline(never)]
 pub(super) fn improve(
     blocks: &[Block],
@@ -137,19 +130,14 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// The blocks, divided into the large ones and the small ones.
 struct Division<'a> {
     blocks: &'a [Block],
-    /// The blocks by area, the largest first, but pinned blocks before all others. The first `large_count` of them are
-    /// the large blocks.
+    /// The largest first, but pinned blocks before all others; the first `large_count` are the large ones.
     by_area: Table<'a, u32>,
     large_count: u32,
-    /// The load of the small blocks in each section of time, in bytes.
     load: LoadTree<'a>,
     section_count: u32,
-    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
 }
 
@@ -158,7 +146,6 @@ impl<'a> Division<'a> {
         WorkspaceLen { words: n, indices: 4 * n }.and(LoadTree::workspace(n))
     }
 
-    /// Makes a division in which all blocks are small.
     fn new(blocks: &'a [Block], sweep: &Sweep<'_>, scratch: &mut Workspace<'a>) -> Self {
         let (n, len) = (count(blocks), blocks.len());
         let (mut by_area, mut aside) = (scratch.indices(len), scratch.indices(len));
@@ -177,13 +164,10 @@ impl<'a> Division<'a> {
         Self { blocks, by_area, large_count: 0, load, section_count, low, high }
     }
 
-    /// The large blocks: the pinned ones first, then the largest area first.
     fn large(&self) -> &[u32] {
         self.by_area.first(self.large_count)
     }
 
-    /// Makes small blocks large, in the order of `by_area`, until the max load of the small ones is at most `most`
-    /// bytes. Returns whether any block was made large; false if the max load was low enough already.
     fn limit_small(&mut self, most: u64) -> bool {
         let before = self.large_count;
         while self.large_count < count(self.blocks) && self.load.busiest(0, self.section_count).1 > most {
@@ -194,8 +178,6 @@ impl<'a> Division<'a> {
         self.large_count > before
     }
 
-    /// Gives the small blocks offsets: from the largest size to the smallest, each takes the lowest hole that is large
-    /// enough. The large blocks keep the offsets that they have in `offsets`. Returns the peak in bytes.
     fn place_small(&self, alignment: u64, offsets: &mut Table<'_, u64>, mut scratch: Workspace<'_>) -> u64 {
         let mut scratch = scratch.reborrow();
         let (mut small, mut aside) = (scratch.indices(self.blocks.len()), scratch.indices(self.blocks.len()));
@@ -222,7 +204,6 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// Places the blocks, checks the plan with the verifier and returns the summary.
     fn run(solver: Solver, blocks: &[Block], options: &Options) -> Summary {
         let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
         let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);

@@ -18,36 +18,27 @@ use core::ops::Range;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most points in a leaf of the tree; a point is the lifetime and the rank of a block.
 const LEAF: u32 = 8;
-/// Stands in place of a rank for a block that no query of the tree is to find.
+/// The rank of a block that no query is to find.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
-    /// The number of blocks.
     len: u32,
-    /// The number of leaves of the tree.
     leaves: u32,
-    /// The lifetime and rank of each block. They are sorted along a Z-order curve, on which the lifetimes are points in
-    /// the plane: the begin and the end are the coordinates.
+    /// Sorted along a Z-order curve, with begin and end as coordinates.
     points: Table<'a, Point>,
-    /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
-    /// By node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the
-    /// blocks below the node. Blocks that queries are not to find do not count. The children of node i are 2i and 2i +
-    /// 1, the leaves are `leaves..2 * leaves`.
+    /// Children of node i are 2i and 2i + 1, leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
-/// A block's first section of time, one past its last, and its rank. The three lie side by side because a query reads
-/// them together.
+/// First section, one past the last, rank: side by side because a query reads them together.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// A node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the blocks
-/// below it. Only blocks that queries are to find count; the lowest rank is the best.
+/// Least and highest begin, least and highest end, best rank; blocks that no query is to find do not count.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -56,8 +47,6 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes that a query of the tree asks for: the lifetimes whose first section of time is in the range
-/// `low`, and whose end, one past the last section, is in the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,
@@ -65,18 +54,14 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Selects the lifetimes that lie within the sections of time `[low, high)`.
     pub(crate) const fn within(low: u32, high: u32) -> Self {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
 
-    /// Selects the lifetimes that lie within the sections of time `[low, high)` and contain the section of number
-    /// `step`.
     pub(crate) const fn within_over(low: u32, high: u32, step: u32) -> Self {
         Self { low: low..step + 1, high: step + 1..high + 1 }
     }
 
-    /// Selects the lifetimes that share a section of time with `[low, high)`.
     pub(crate) const fn colliding(low: u32, high: u32) -> Self {
         Self { low: 0..high, high: low + 1..u32::MAX }
     }
@@ -98,8 +83,6 @@ impl<'a> LifetimeTree<'a> {
         WorkspaceLen { words: 0, indices: 4 * n + 5 * 2 * n.div_ceil(LEAF as usize) }
     }
 
-    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. No block is a member yet: queries find
-    /// nothing. `order` and `aside` are scratch of n indices each.
     pub(crate) fn new(
         scratch: &mut Workspace<'a>,
         low: &Table<'_, u32>,
@@ -128,14 +111,11 @@ impl<'a> LifetimeTree<'a> {
         tree
     }
 
-    /// The range of indices in the table `points` that belongs to the leaf with the node number `node`.
     fn points(&self, node: u32) -> Range<u32> {
         let begin = (node - self.leaves) * LEAF;
         begin..(begin + LEAF).min(self.len)
     }
 
-    /// Sets the ranks of all `n` blocks, and so which of them queries find. `rank_of(i)` is the rank of block i, where
-    /// lower is better, or [`ABSENT`] if queries are not to find it.
     pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
         for i in 0..n {
             let p = self.position[i];
@@ -146,8 +126,6 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Sets the rank of block `i`, so that queries find it; lower is better. With the rank [`ABSENT`], queries no
-    /// longer find the block.
     pub(crate) fn set(&mut self, i: u32, rank: u32) {
         let p = self.position[i];
         self.points[p][RANK] = rank;
@@ -162,8 +140,6 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Computes what `nodes` holds for a node: the least and the highest begin, the least and the highest end, and the
-    /// best rank of the blocks below it. Blocks that queries are not to find do not count.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [
@@ -184,8 +160,6 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The best rank, which is the lowest, of the blocks in the tree whose lifetimes are in the set `of`; [`ABSENT`] if
-    /// there are none.
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -195,8 +169,6 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K best ranks, which are the lowest, of the blocks in the tree whose lifetimes are in the set `of`, the best
-    /// first. If there are fewer than K, the rest of the array is [`ABSENT`].
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -211,8 +183,6 @@ impl<'a> LifetimeTree<'a> {
         lowest
     }
 
-    /// Calls `member` with the rank of every block in the tree whose lifetime is in the set `of`, in no particular
-    /// order. Blocks whose rank is [`ABSENT`] are left out.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
             member(rank);
@@ -220,8 +190,7 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`; a lower rank is better.
-    /// Each call of `member` returns a limit: after that call, only blocks with a rank below this limit are visited.
+    /// `member` returns a limit: only lower ranks are visited from then on.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];
@@ -254,8 +223,6 @@ impl<'a> LifetimeTree<'a> {
     }
 }
 
-/// Moves the bits of `x` to the even bit positions of a 64-bit word, so that two numbers can be joined to a Z-order
-/// key.
 fn interleave(x: u32) -> u64 {
     let mut x = u64::from(x);
     for (shift, mask) in [

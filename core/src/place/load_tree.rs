@@ -12,51 +12,36 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// How many children a node of the tree has.
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    /// The lowest level of the tree; its entries are the sections of time.
     sections: Level,
-    /// By entry of the tree: the highest load, in bytes, of the sections of time below it; for a section, its own load.
-    /// First come the sections, then the nodes, level by level. Bytes that were subtracted at a node further up are not
-    /// yet taken off.
+    /// Sections first, then the nodes level by level. What was subtracted further up is not yet taken off.
     most: Table<'a, u64>,
-    /// By node of the tree: the bytes that were subtracted at this node from the load of all sections of time below it.
     subtracted: Table<'a, u64>,
-    /// By node of the tree: the number of the first section of time below the node that has the highest load.
     first: Table<'a, u32>,
 }
 
-/// A level of the tree: the sections of time, or the nodes at one height above them. In the tables, a level is filled
-/// up to a multiple of sixteen entries; the added entries have no load.
+/// Filled up to a multiple of sixteen entries, which have no load.
 #[derive(Clone, Copy)]
 struct Level {
-    /// How many sections of time, or nodes, this level of the tree has.
     len: u32,
-    /// The index in the table `most` of the first entry of this level of the tree.
     begin: u32,
-    /// The index in the tables `subtracted` and `first` of the first node of this level of the tree; 0 for the level of
-    /// the sections of time, which have no entries there.
     node: u32,
 }
 
 impl Level {
-    /// The level of the tree above this one: it has one node for each sixteen entries of this level.
     const fn up(self) -> Self {
         let len = self.len.div_ceil(CHILDREN);
         let (here, below) = (len * CHILDREN, self.begin);
         Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
     }
 
-    /// True if this is the highest level of the tree: all its entries are siblings, and there is no node for their
-    /// parent.
     const fn is_top(self) -> bool {
         self.len <= CHILDREN
     }
 }
 
-/// A load in bytes, and the number of the first section of time that has this load.
 type Busiest = (u64, u32);
 
 impl<'a> LoadTree<'a> {
@@ -81,7 +66,6 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Sets the load of each section of time s to `load(s)` bytes; what was subtracted before is forgotten.
     pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
         for section in 0..self.sections.len {
             self.most[section] = load(section);
@@ -97,7 +81,6 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Subtracts `size` bytes from the load of every section of time in `[from, to)`, which must not be empty.
     pub(crate) fn subtract(&mut self, from: u32, to: u32, size: u64) {
         let mut level = self.sections;
         // `low..high`: the entries of this level that lie in the range and are to be changed here. `first` and `last`:
@@ -137,9 +120,6 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Computes one node of the level `up` anew from its children, which are entries of the level `level`: their
-    /// highest load, and the first section of time that has it. `node` counts from 0 within the level `up`. Returns
-    /// whether the node's load or section has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -149,8 +129,6 @@ impl<'a> LoadTree<'a> {
         changes
     }
 
-    /// Returns the number of the section of time in `[from, to)` that has the highest load, the first of equals; and
-    /// this load in bytes. The range must not be empty.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
         let mut level = self.sections;
         let (mut low, mut high) = (from, to);
@@ -173,9 +151,6 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The highest load of the sections of time at or below the entries `low..high` of one level of the tree, and the
-    /// first section that has it. The entries are counted from 0 within the level. If the range is empty, the load is 0
-    /// and the section has no meaning; [`Self::busiest`] never returns it.
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);
         let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });
@@ -183,7 +158,6 @@ impl<'a> LoadTree<'a> {
     }
 }
 
-/// Returns the one of two sections of time, given with their loads, that has the higher load; of equal loads, `left`.
 fn busier(left: Busiest, right: Busiest) -> Busiest {
     if right.0 > left.0 { right } else { left }
 }

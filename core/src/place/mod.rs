@@ -99,23 +99,13 @@ pub struct Summary {
 /// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether [`portfolio`], which runs several methods of placement one after the other, runs a given one: never, always,
-/// or only where there is time for it.
 #[derive(Clone, Copy)]
 enum Part {
-    /// [`portfolio`] never runs this method of placement.
     None,
-    /// [`portfolio`] runs this method of placement on every instance.
     Always,
-    /// The time of this method of placement grows with the number of pairs of blocks that are alive together. All such
-    /// methods share one budget of [`portfolio`]: where there are many pairs, few of them run, or none.
     FewPairs,
 }
 
-/// Declares the enum `Solver`, whose variants are the methods of placement. The first line of the input gives names to
-/// the arguments that every method is called with. Then come, for each method: its doc comment; its variant, with the
-/// fields; in braces its name, or a name for each value of the fields; its `Part` in the portfolio; the function that
-/// gives the length of its workspace; and its call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -134,7 +124,6 @@ macro_rules! solvers {
         }
 
         impl Solver {
-            /// Every method of placement, in the order in which they are declared.
             const ALL: &'static [Self] = &[$($(Self::$variant $(($($value),+))?,)+)*];
 
             /// The name of the method: lower case, words joined by dashes.
@@ -145,21 +134,18 @@ macro_rules! solvers {
                 }
             }
 
-            /// Whether [`portfolio`] runs this method of placement, and on which instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
                 }
             }
 
-            /// Length of the workspace that the method needs for `n` blocks.
             const fn workspace(self, n: usize) -> WorkspaceLen {
                 match self {
                     $(Self::$variant { .. } => $workspace(n),)*
                 }
             }
 
-            /// Gives the blocks offsets by the method of placement that `self` names.
             fn run(
                 self,
                 $blocks: &[Block],
@@ -248,7 +234,6 @@ impl Solver {
         members
     };
 
-    /// How many methods [`Solver::Portfolio`] runs.
     const MEMBER_COUNT: usize = {
         let (mut count, mut i) = (0, 0);
         while i < Self::ALL.len() {
@@ -274,12 +259,10 @@ impl Solver {
         Self::all().find(|s| s.name() == name)
     }
 
-    /// True if [`Solver::Portfolio`] runs this method, on all instances or on some.
     const fn is_member(self) -> bool {
         !matches!(self.part(), Part::None)
     }
 
-    /// Whether the cost of this method of placement grows with the number of pairs of blocks that are alive together.
     const fn grows_with_pairs(self) -> bool {
         matches!(self.part(), Part::FewPairs)
     }
@@ -372,10 +355,6 @@ pub fn place_watched(
     solver.run(blocks, options, scratch, offsets, watch)
 }
 
-/// What every method of placement does first: checks the arguments. Returns a lower bound on the peak, in bytes: the
-/// max load, or the highest end of a pinned block if that is higher. The errors: the error of [`block::check`] if it
-/// refuses the blocks; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is shorter
-/// than `needed`; [`Error::PinsOverlap`] if pinned blocks that are alive together share an address.
 fn prepare(
     blocks: &[Block],
     options: &Options,
@@ -394,8 +373,6 @@ fn prepare(
     Ok(Sweep::new(blocks, scratch.reborrow())?.max_load().max(pinned))
 }
 
-/// Returns [`Error::PinsOverlap`] if two pinned blocks that are alive together share an address. Costs O(n log n) for n
-/// blocks, and a look at each pair of pinned blocks that share an address.
 fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error> {
     let mut pins = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
@@ -418,13 +395,8 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// A method of placement that lowers the peak of a plan. The plan is in the slice of offsets, and its summary is the
-/// third argument. Returns the summary of the plan that is then in the slice; its peak is never higher.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
-/// Builds one plan from address 0 upwards, and lowers its peak by the method `improve`. If `watch` returns
-/// `ControlFlow::Break` at the first plan, that plan is the result. `needed` is the length of a workspace that is
-/// enough for `improve` and for [`multistart`], which builds the first plan.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,
@@ -443,16 +415,12 @@ fn improve_one(
     finish(improved, options)
 }
 
-/// Calls `watch` with `now`, the result so far, and returns its answer. If the answer is `ControlFlow::Break`, also
-/// sets `stopped` to true; otherwise leaves `stopped` as it is.
 fn tell(watch: Watch<'_>, now: &Summary, stopped: &mut bool) -> ControlFlow<()> {
     let flow = watch(now);
     *stopped |= flow.is_break();
     flow
 }
 
-/// What every method of placement does last: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
-/// capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {
@@ -461,18 +429,15 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
-/// Copies the slice `from` to the slice `to`, element by element, up to the end of the shorter one.
 fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// The least multiple of `alignment`, a power of two, that is at least `offset`; 0 if that multiple does not fit 64
-/// bits.
+/// `alignment` is a power of two; 0 if the multiple does not fit 64 bits.
 pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }
 
-/// The greatest common divisor; if one number is 0, the other.
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);

@@ -36,21 +36,14 @@ use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// One way to build a plan from address 0 upwards: how blocks are ranked, and by which rule the next block is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// How the next block is chosen among those that fit on the lowest part of the skyline.
     rule: Rule,
-    /// From 0 to 1; sets the exponents of a block's worth, `width^α ⋅ size^β`: α = cos(`angle` ⋅ 90°) and β =
-    /// sin(`angle` ⋅ 90°). At 0 only the width counts, the number of steps alive; at 1 only the size. The block of
-    /// greatest worth is placed first.
+    /// Worth is `width^α ⋅ size^β` with α = cos(`angle` ⋅ 90°) and β = sin(`angle` ⋅ 90°).
     angle: f64,
-    /// Sorts the blocks into size classes, of which a higher one is placed first; `None` if there are no classes. For
-    /// the pair (a, b), the class of a block of s bytes is `floor(log2(s) / a + b)`. So a class spans `a` powers of
-    /// two, and `b`, in [0, 1), shifts the borders of the classes.
+    /// For (a, b), the class of s bytes is `floor(log2(s) / a + b)`; a higher class is placed first.
     class: Option<(f64, f64)>,
-    /// Before the blocks are ranked, the lifetime and the size of each are multiplied by random factors from 2^-`noise`
-    /// to 2^`noise`. With 0 there is no noise.
+    /// Lifetime and size are multiplied by random factors from 2^-`noise` to 2^`noise`.
     noise: f64,
 }
 
@@ -60,8 +53,6 @@ impl Start {
     }
 }
 
-/// The fixed ways to build a plan with the skyline. They are tried before any that is drawn at random; the most
-/// promising come first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -75,20 +66,12 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The first ways to build a plan that [`Series::Wide`] tries. They rank the blocks in different orders. Both choose
-/// the next block by [`Rule::WideFlush`]: of the 64 blocks of best rank that fit, the one that leaves the least
-/// unused room beside it.
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
-/// Which ways to build a plan with the skyline are tried; each is called a start.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// First this number of the fixed starts in [`FIXED`]; then starts that are drawn at random or that change the best
-    /// one so far.
     Any(usize),
-    /// First the fixed starts in [`WIDE`]; then starts that are drawn at random or that change the best one so far. All
-    /// use [`Rule::WideFlush`], which compares 64 blocks before it places one, and is slow.
     Wide,
 }
 
@@ -110,11 +93,7 @@ impl Series {
     }
 }
 
-/// The greatest exponent of noise: before blocks are ranked, noise multiplies their lifetimes and sizes by random
-/// factors between 2^-0.4 and 2^0.4, so by a quarter less to a third more.
 const NOISE: f64 = 0.4;
-/// Blocks are ranked by lifetime and size, with random noise on both. When the best ranking so far is changed, one
-/// block in this number, on average, gets other noise; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -162,11 +141,6 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// Builds plan after plan with the skyline, in the ways that `series` names, and keeps the best. The budget is
-/// `options.work`, in blocks placed. A peak above the capacity is no error. The errors: the error of
-/// [`block::check`](crate::block::check) if it refuses the blocks; [`Error::BufferTooSmall`] if there is not one offset
-/// for each block, or the workspace is shorter than [`workspace`] says; [`Error::PinsOverlap`] if pinned blocks that
-/// are alive together share an address.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,
@@ -236,8 +210,6 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
-    /// What it costs to place `placed` blocks, in the unit of `options.work`, blocks placed. A block counts as 1, or as
-    /// more where the rule that chooses the next block takes longer.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {
             Rule::Rank | Rule::BusiestFirst => 1,
@@ -248,9 +220,7 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// Makes the function that computes a block's worth; blocks of greater worth are placed first. The worth is the sum
-    /// of three terms: 128 times the block's size class; the logarithm to the base 2 of `width^α ⋅ size^β`, with noise;
-    /// and 1, so that it is not negative. It is a fixed-point number with 40 fraction bits.
+    /// 128 times the size class, plus the logarithm of `width^α ⋅ size^β`, plus 1; with 40 fraction bits.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;
@@ -270,7 +240,6 @@ impl Start {
     }
 }
 
-/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

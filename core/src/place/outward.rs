@@ -39,17 +39,9 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The blocks that are alive at the busiest step are cut into groups, to decide their order in memory. These numbers of
-/// groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// A block goes into the gap between two blocks in memory that costs least. One part of this cost is high if the block
-/// and its neighbour end at steps far apart: the steps between their ends, divided by the block's lifetime, times its
-/// size. That part is multiplied by a weight. On each side, these weights are tried in turn with every number of groups
-/// in [`GROUPS`], until the peak of the side is good enough, or no longer above that of the rest of the plan. After
-/// these numbers of groups, each weight is multiplied by a random factor from 2^-1.5 to 2^1.5.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// Work is counted in blocks placed. To look at this number of gaps between blocks in memory counts as much as to place
-/// one block. So does moving eight times this number of gaps in their sorted table.
+/// Gaps looked at that count as one block placed; moving a gap counts an eighth.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -97,13 +89,6 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`. Returns the summary of
-/// the plan that is then in `offsets`. If any block is pinned, leaves the plan as it is. Otherwise ends when one of
-/// these is true:
-///
-/// - The work, as `Space::work` counts it, has reached `options.work`.
-/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
-/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -163,7 +148,6 @@ pub(super) fn improve(
     Ok(found)
 }
 
-/// A direction of time, seen from the busiest step: left to earlier steps, or right to later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Left,
@@ -178,9 +162,7 @@ impl Side {
         }
     }
 
-    /// When block `b` begins to be alive, seen on the way outward from the busiest step. On the right, that is its
-    /// start. On the left, where time runs backward, it is its end, given as `u32::MAX - end` so that it grows on the
-    /// way.
+    /// On the left, where time runs backward, `u32::MAX - end`, so that it grows on the way.
     const fn opens(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.end,
@@ -188,8 +170,7 @@ impl Side {
         }
     }
 
-    /// When block `b` ceases to be alive, seen on the way outward from the busiest step. On the right, that is its end.
-    /// On the left, where time runs backward, it is its start, given as `u32::MAX - start` so that it grows on the way.
+    /// On the left, where time runs backward, `u32::MAX - start`, so that it grows on the way.
     const fn closes(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.start,
@@ -198,37 +179,23 @@ impl Side {
     }
 }
 
-/// The blocks, and what lies in memory at the step that the placement has reached on its way outward from the busiest
-/// step.
 struct Space<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
     by_start: &'a [u32],
     by_end: &'a [u32],
-    /// The first step at which the load is greatest.
     busiest: u32,
-    /// The indices of the blocks that are alive at the busiest step, in the order of their offsets.
     stack: Table<'a, u32>,
-    /// How many blocks are alive at the busiest step: the number of entries of `stack` that are in use.
     stack_len: u32,
-    /// Scratch for sorting, one index for each block.
     aside: Table<'a, u32>,
-    /// By block in memory: the index of the next block above it, or the number of all blocks, n, if there is none. The
-    /// entry at index n, which stands for the ground (address 0), is the index of the lowest block.
+    /// By block: the next one above; n if none. Entry n stands for the ground: the lowest block.
     above: Table<'a, u32>,
-    /// By block in memory: the index of the next block below it, or the number of all blocks, n, if there is none. The
-    /// entry at index n is the index of the highest block.
+    /// By block: the next one below; n if none. Entry n is the highest block.
     below: Table<'a, u32>,
-    /// The gaps in memory, the smallest first: between two blocks, or between address 0 and the lowest block. An entry
-    /// holds the size of the gap in bytes, and the index of the block below it, or the number of all blocks if there is
-    /// none.
+    /// Size in bytes and the block below (n for the ground), the smallest first.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
-    /// busiest step, adds the blocks that it places, and 1 more than an eighth of the number of all blocks. It also
-    /// adds gaps in memory, of which [`GAPS_PER_BLOCK`] count as one block: those that it looks at, and an eighth of
-    /// those that it moves in their table.
     work: u64,
     looked_at: u64,
 }
@@ -265,7 +232,6 @@ impl<'a> Space<'a> {
         b.alignment.max(self.alignment)
     }
 
-    /// True if the block is alive only on this side of the busiest step: only before it, or only after it.
     fn is_beyond(&self, side: Side, b: &Block) -> bool {
         match side {
             Side::Left => b.end <= self.busiest,
@@ -273,12 +239,6 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Orders the blocks that are alive at the busiest step, and stacks them from address 0 upwards, with free bytes
-    /// between them only for alignment. The blocks are sorted by begin and cut into at most `groups` groups, each with
-    /// the same number of blocks, but the last may have fewer. In each group, the block that ends last is lowest. To
-    /// get other orders, random numbers of steps are added before the blocks are sorted: at most `2 * noise * m` to a
-    /// begin, and at most `noise * m` to an end. Here m is the mean number of steps from a block's begin to the busiest
-    /// step. `unit` returns random numbers in [0, 1). Writes the offsets, in bytes, to `offset`.
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -316,7 +276,6 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The highest end, in bytes, of the blocks that are alive at the busiest step; 0 if there are none.
     fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
         self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
     }
@@ -333,11 +292,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
-    /// they are. Each block goes into the gap between two blocks that costs least, or on top if no gap is large enough.
-    /// The cost has two parts: the bytes left unused, and a part that grows with the steps between the ends of the
-    /// block and its neighbour (between their begins on the left, where time runs backward). `weight` multiplies the
-    /// second part. Returns the peak in bytes, or `None` if it is `limit` bytes or more.
+    /// `None` if the peak is `limit` bytes or more.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -370,9 +325,6 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// Returns two blocks: the one at place `p`, counted from 0, in the order in which blocks begin to be alive, and
-    /// the one at place `p` in the order in which they end. On the left side time goes backwards: there a lifetime
-    /// begins with its last step.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -380,8 +332,6 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps between them; returns
-    /// the highest end of these blocks, in bytes.
     fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
         let ground = self.n;
         self.gap_count = 0;
@@ -396,16 +346,10 @@ impl<'a> Space<'a> {
         self.end(below, offset)
     }
 
-    /// The end of block `i`, in bytes. If `i` is the number of all blocks, it stands for the ground, address 0: the end
-    /// is 0.
     fn end(&self, i: u32, offset: &Table<'_, u64>) -> u64 {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
-    /// Puts block `i`, which is `b`, into memory: in the gap between two blocks that costs least, or on top if no gap
-    /// is large enough. `weight` multiplies the part of the cost that grows with the steps between the ends of the
-    /// block and its neighbour; on the left `side`, where time runs backward, between their begins. Writes the block's
-    /// offset to `offset`.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -418,10 +362,6 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// Chooses the gap between two blocks that costs least for block `b`. Returns the index of the block below this
-    /// gap, and the offset of `b` in memory, in bytes; `None` if no gap is large enough. The cost has two parts. One
-    /// grows with the bytes left unused. The other grows with the steps between the ends of `b` and its neighbour or,
-    /// on the left `side`, where time runs backward, between their begins; it is multiplied by `weight`.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -460,8 +400,6 @@ impl<'a> Space<'a> {
         best.map(|(_, below, place)| (below, place))
     }
 
-    /// Takes block `i` out of memory. Its bytes and the free addresses below and above it become one gap in the table
-    /// `gaps`, unless `i` was the highest block.
     fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
         let (below, above) = (self.below[i], self.above[i]);
         self.take_gap(below, offset);
@@ -479,8 +417,6 @@ impl<'a> Space<'a> {
 
     // Gaps
 
-    /// The free bytes between block `below` and the block above it; 0 if no block lies above it. If `below` is the
-    /// number of all blocks, it stands for the ground, address 0.
     fn gap(&self, below: u32, offset: &Table<'_, u64>) -> u64 {
         let above = self.above[below];
         if above == self.n { 0 } else { offset[above] - self.end(below, offset) }
@@ -516,8 +452,6 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The index in the sorted table `gaps` at which a gap between two blocks stands or is to be inserted. `gap` is an
-    /// entry of this table: the size of the gap in bytes, and the index of the block below it.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {
@@ -532,13 +466,11 @@ impl<'a> Space<'a> {
     }
 }
 
-/// The share `part` of the number `of`: their product, rounded down to an integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float stays in the range")]
 fn share(part: f64, of: f64) -> u32 {
     (part * of) as u32
 }
 
-/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

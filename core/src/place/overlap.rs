@@ -30,11 +30,8 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
 use crate::table::{Table, at};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
-/// Limits the work of placing the blocks in orders that are changed at random: this number of pairs of blocks may be
-/// looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
-/// When an order of the blocks is changed at random and the peak rises, the change is kept once in this number of
-/// times, on average.
+/// A change that raises the peak is kept once in so many times, on average.
 const KEEP_WORSE: u64 = 500;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -98,10 +95,6 @@ pub fn place(
     finish(best, options)
 }
 
-/// Places the blocks by first fit in four orders, then in orders made from the best of these by random changes. If a
-/// plan has a lower peak than `best`, writes the plan to `offsets` and its peak to `best`. All four orders are tried.
-/// The random changes end when `options.work` is used up, when `watch` returns `ControlFlow::Break`, or when the peak
-/// is the lower bound or within the capacity. Returns the last answer of `watch`.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -176,9 +169,6 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// A lower bound on the peak, in bytes. At each step at which a block begins or one has just ended, the load (the bytes
-/// alive) less the bytes that overlaps may spare is computed; the bound is the highest of these numbers, or the highest
-/// end of a pinned block if that is more.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
@@ -189,14 +179,7 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start).max(load(b.end))).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step, summed over all outputs. An output may share with an input all of its
-/// own bytes but the first `distance`, if both are alive at the step: with a size of 8 and a distance of 3, it may
-/// share 5 bytes. With all its inputs together, it spares the smaller of two figures:
-/// - the most bytes that it may share with any one input;
-/// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.
-///
-/// An output whose entries are not next to each other in `overlaps` counts as several outputs. The result may then be
-/// too high. The lower bound on the peak that is computed from it is then too low, but still valid.
+/// An output spares at most its best single share, and at most the sum of its shares, each within its input's size.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -209,7 +192,6 @@ fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     overlaps.chunk_by(|a, b| a.output == b.output).map(of_output).fold(0, u64::saturating_add)
 }
 
-/// Moves the element at index `from` to index `to`; the elements between the two indices move by one place.
 fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     let moved = order[from];
     let mut place = from;
@@ -221,16 +203,12 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     order[to] = moved;
 }
 
-/// Places blocks one by one, each at the lowest offset that is possible beside the blocks placed before it.
 struct FirstFit<'a, 'b> {
     pairs: &'a Pairs<'a>,
     alignment: u64,
-    /// By block: its offset, in bytes.
     offset: Table<'b, u64>,
-    /// The intervals of offsets, in bytes, that the block to be placed cannot have because of placed blocks: each is
-    /// the first such offset and one past the last.
+    /// The first offset that the block cannot have, and one past the last.
     forbidden: Table<'b, [u64; 2]>,
-    /// The placed blocks, in the order in which they were placed; before that, scratch for sorting.
     aside: Table<'b, u32>,
 }
 
@@ -241,7 +219,6 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         Self { pairs, alignment, offset, forbidden, aside }
     }
 
-    /// Places all blocks in the order of `order`, but pinned ones first; returns the peak, in bytes.
     fn run(&mut self, order: &Table<'_, u32>) -> u64 {
         let (n, blocks) = (self.pairs.len(), self.pairs.blocks);
         let mut peak = 0;
@@ -258,8 +235,6 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         peak
     }
 
-    /// The lowest offset, in bytes, that block `i` can have beside the blocks that are placed already: the first
-    /// `placed` entries of `aside`.
     fn lowest(&mut self, i: u32, placed: u32) -> u64 {
         let blocks = self.pairs.blocks;
         let b = at(blocks, i);
@@ -288,15 +263,11 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         offset
     }
 
-    /// The offsets, in bytes, that block `i` cannot have because of the placed block `j`: those from the first returned
-    /// number to just below the second.
     fn interval(&self, i: u32, j: u32) -> [u64; 2] {
         let offset = self.offset[j];
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]
     }
 
-    /// Keeps the present plan, whose peak is `peak`, if this is below the peak of `best`: copies the plan to `offsets`,
-    /// and `peak` to `best`.
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;
@@ -335,16 +306,12 @@ mod tests {
         verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
     }
 
-    /// Makes a chain of blocks and the overlaps that they may have. Each block is made from the block before it, over
-    /// which it may lie; that block then dies. `links` gives for each block its size, and the distance of its overlap;
-    /// a distance above the size counts as the size.
     fn chain(links: &[(u64, u64)]) -> (Vec<Block>, Vec<Overlap>) {
         let blocks = (0u32..).zip(links).map(|(i, link)| Block::new(i, i + 2, link.0)).collect();
         let overlap = |(i, link): (u32, &(u64, u64))| Overlap { output: i, input: i - 1, distance: link.1.min(link.0) };
         (blocks, (0u32..).zip(links).skip(1).map(overlap).collect())
     }
 
-    /// Whether every two blocks that are alive together share no address, or overlap as an entry of `overlaps` allows.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -357,7 +324,6 @@ mod tests {
         })
     }
 
-    /// The least peak of all placements, found by trying every offset of every block within the sum of the sizes.
     fn least_peak(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let most: u64 = blocks.iter().map(|b| b.size).sum();
         let mut offsets = vec![0; blocks.len()];
@@ -416,9 +382,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// The peak and the lower bound that the exact search ends with are both the least peak of all placements. The
-        /// blocks have random lifetimes and sizes. An output may share addresses with an input that begins before the
-        /// output and ends no later.
         #[test]
         fn what_the_search_proves_is_the_least_of_all_placements(
             lives in prop::collection::vec((0u32..4, 1u32..4, 1u64..5), 1..6),
@@ -445,9 +408,8 @@ mod tests {
 
     #[test]
     fn a_bound_above_the_load_is_proved() {
-        // Blocks that lie apart would take more, 46 bytes at least. Block 2 begins at least 1 byte below block 1, so
-        // that block 1 is not at 0. Block 1 may begin where block 0 begins, but not above. So block 0 is not at 0
-        // either, and ends at 28 or higher.
+        // Apart, they take 46 bytes. Block 2 keeps block 1 off 0, block 1 keeps block 0 off 0: so it ends at 28 or
+        // higher.
         let (blocks, overlaps) = chain(&[(27, 0), (26, 0), (20, 1)]);
         let (summary, offsets) = run(&blocks, &overlaps, &Options::default()).unwrap();
         assert_eq!(check(&blocks, &overlaps, &offsets, &Constraints::NONE), Ok([28, 27]));

@@ -14,8 +14,7 @@ use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, tell, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// Some heuristics take as long for this number of pairs of blocks that are alive together as `multistart` takes to
-/// place one block. So the number converts pairs to blocks placed, the unit of `options.work`.
+/// Pairs alive together that take as long as `multistart` takes to place one block.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.

@@ -39,111 +39,59 @@ use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// The skyline: time is cut into *lines*, stretches with one height each, the address up to which memory is taken. Also
-/// the blocks, and the sections of time in which they are alive.
 pub(crate) struct Skyline<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
     sections: u32,
-    /// By block: its index in the caller's slice. In all tables by block, blocks are numbered in the order of their
-    /// begins.
+    /// By block, in the order of begins as in all tables here: its index in the caller's slice.
     original: Table<'a, u32>,
-    /// By block: the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// A tree over the unplaced blocks that finds the block of the best rank whose lifetime lies within a given range
-    /// of time.
     unplaced: LifetimeTree<'a>,
-    /// A tree over the unplaced blocks that tells whether the lifetime of any of them lies within a given range of
-    /// time.
     earliest_end: EarliestEnd<'a>,
-    /// The blocks in the order of preference: at index r is the number of the block of rank r, counted from 0.
     by_rank: Table<'a, u32>,
-    /// By block: its rank, the place in the order of preference; [`ABSENT`] for a pinned block. Scratch while blocks
-    /// are sorted.
+    /// [`ABSENT`] for a pinned block; scratch while blocks are sorted.
     rank: Table<'a, u32>,
-    /// The pinned blocks, as indices in the caller's slice; the block of the lowest offset comes first.
     pins: Table<'a, u32>,
-    /// How many blocks are pinned.
     pin_count: u32,
-    /// By first section of a line of the skyline: one past the line's last section of time.
+    /// By first section of a line: one past its last.
     end: Table<'a, u32>,
-    /// By first section of a line of the skyline: the first section of the line before it in time. For the first line,
-    /// the entry has no meaning.
     previous: Table<'a, u32>,
-    /// By first section of a line of the skyline: the line's height in bytes, up to which memory is taken.
     height: Table<'a, u64>,
-    /// By section of time: the sum of the sizes of the unplaced blocks that are alive there, in bytes.
     remaining: LoadTree<'a>,
-    /// By section of time: the sum of the sizes of the blocks that are alive there, in bytes. Pinned blocks are left
-    /// out.
+    /// By section of time, in bytes, without pinned blocks.
     load: Table<'a, u64>,
-    /// The highest entry of `load`, in bytes.
     max_load: u64,
 }
 
-/// Which block is placed next, of the blocks whose lifetime lies within the lowest line of the skyline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// Of the blocks whose lifetime lies within the line of the skyline and that are alive at the line's busiest step,
-    /// the block of the best rank. The busiest step is the one at which most load is still to be placed. If there is no
-    /// such block, the block of the best rank of all whose lifetime lies within the line.
     BusiestFirst,
-    /// The block that [`BusiestFirst`](Self::BusiestFirst) would choose: the one of best rank, if possible of those
-    /// alive at the line's busiest step. But no block is placed that would rise above a far fuller neighbouring line.
-    /// Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. The fullness
-    /// of a line is its height plus the load still to be placed over it. See [`Skyline::goes_level`].
     Level,
-    /// Compares 8 blocks, and chooses the one that leaves the least unused room beside it (see [`Skyline::flush`]).
-    /// They are the 8 of best rank among the blocks that are alive at the line's busiest step; if none is, among all
-    /// whose lifetime lies within the line. But no block is placed that would rise above a far fuller neighbouring
-    /// line: the line is raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     Flush,
-    /// Compares 64 blocks, and chooses the one that leaves the least unused room beside it (see [`Skyline::flush`]).
-    /// They are the 64 of best rank among the blocks that are alive at the line's busiest step; if none is, among all
-    /// whose lifetime lies within the line. But no block is placed that would rise above a far fuller neighbouring
-    /// line: the line is raised to the height of that neighbour instead, as by [`Level`](Self::Level).
     WideFlush,
 }
 
-/// [`Rule::Level`], [`Rule::Flush`] and [`Rule::WideFlush`] may raise a line of the skyline, and leave the bytes below
-/// it unused. They do so only if the rise is at most a 128th of the bytes by which the neighbouring line is fuller:
-/// these bytes shifted right by this number of bits. The fullness of a line is its height plus the load still to be
-/// placed over it.
+/// A line rises by at most the bytes by which its neighbour is fuller, shifted right by so many bits.
 const LEVEL: u32 = 7;
-/// [`Rule::Flush`] chooses the next block from this number of blocks: the ones of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
-/// [`Rule::WideFlush`] chooses the next block from this number of blocks: the ones of best rank in the order of
-/// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the room that a block would leave unused by the *slack*, the bytes
-/// that may be wasted at that time. The slack is the max load, less the height up to which memory is taken, less the
-/// load still to be placed. So that it is never near 0, a part of the max load is added: the max load shifted right by
-/// this number of bits.
+/// So that the slack is never near 0, the max load shifted right by so many bits is added.
 const FLUSH_SLACK: u32 = 7;
 
-/// What [`Skyline::pick`] decides for the lowest line of the skyline: the block to place there, or why there is none.
 enum Pick {
-    /// This block is placed next, given by its number in the order of begins. Its lifetime lies within the line, and it
-    /// is put no lower than the line's height.
     Block(u32),
-    /// No unplaced block has its whole lifetime within the line of the skyline.
     NoneFits,
-    /// The peak cannot stay below the limit, in bytes, that the caller has set. At one step of the line, the line's
-    /// height and the load still to be placed add up to the limit or more.
+    /// Height and load still to be placed reach the caller's limit at a step of the line.
     AtLimit,
 }
 
-/// Stands for a height beside the first and the last line of the skyline, where there is no line. It is above the
-/// height of any line.
+/// The height beside the first and the last line, above that of any line.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
-    /// Length of the workspace that a skyline needs for `n` blocks over at most `sections` sections of time.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
         let own = WorkspaceLen { words: 2 * sections, indices: 6 * n + 2 * sections };
         let trees =
@@ -151,9 +99,6 @@ impl<'a> Skyline<'a> {
         own.and(trees)
     }
 
-    /// Makes a skyline in which no block is placed. `number_sections` divides time into sections, numbered from 0. It
-    /// writes the first section of each block to its first table, and one past the last to the second. It returns how
-    /// many sections there are, at most `most_sections`.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -224,25 +169,18 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Begins a new order of preference: puts the blocks in the order of their indices in the caller's slice. Calls of
-    /// [`Self::rank_by`] then sort them.
     pub(crate) fn rank_by_index(&mut self) {
         for i in 0..self.n {
             self.by_rank[self.original[i]] = i;
         }
     }
 
-    /// Sorts the order of preference by `key`, the lowest key first. Blocks of equal keys stay in the order that they
-    /// had before the call. `key` gets a block's index in the caller's slice, and the block.
     pub(crate) fn rank_by(&mut self, key: impl Fn(u32, &Block) -> u64) {
         let Self { blocks, original, .. } = self;
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit` bytes. [`Rule::Rank`] sees
-    /// this only when a block ends at `limit` or above, the other rules also by the load still to be placed. Writes the
-    /// offsets, in bytes, to `offsets`. Returns the peak in bytes, or `None` if it has given up; and how many blocks
-    /// without a pin were placed.
+    /// Gives up at a peak of `limit` bytes. Also returns how many blocks without a pin were placed.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
@@ -319,13 +257,7 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// True if a line of the skyline is to be raised to the height of its lower neighbour, instead of taking a block of
-    /// `size` bytes. Both of these must hold:
-    ///
-    /// - The block would rise above the neighbour, so that no later block could cross from one line to the other.
-    /// - The line is raised by at most a 128th of the bytes by which the neighbour is fuller. The fullness of a line is
-    ///   its height plus the load still to be placed over its busiest step. The fuller a line, the more unused bytes
-    ///   cost there.
+    /// No later block could cross a risen block; the fuller the neighbour, the more unused bytes may be left below.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -339,16 +271,6 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Chooses the next block for a line of the skyline: of the `CHOICE` blocks of best rank whose lifetimes are in the
-    /// set `of`, the one that leaves the least unused room beside it. Returns the block's rank, or [`ABSENT`] if there
-    /// is none.
-    ///
-    /// A block leaves two parts of the line free: the sections of time before it and those after it. They are too
-    /// narrow for most other blocks. So the memory over a part may stay empty from the line up to the top of the block
-    /// or the height of the neighbouring line, whichever is lower. The cost of a part is the bytes that may stay empty,
-    /// times the part's sections, divided by the part's slack. The slack is the max load, less the line's height, less
-    /// the load still to be placed at the part's busiest step; a constant part of the max load is added to it
-    /// ([`FLUSH_SLACK`]). The block whose two parts cost least for each byte of its size is chosen.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -379,8 +301,6 @@ impl<'a> Skyline<'a> {
         best
     }
 
-    /// The lowest aligned offset, in bytes, at or above `height` at which block `b` overlaps no pinned block that is
-    /// alive with it.
     fn dodge(&self, b: &Block, height: u64) -> u64 {
         let alignment = b.alignment.max(self.alignment);
         let mut offset = align_up(height, alignment);
@@ -397,8 +317,6 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// Begins a skyline with one line over all sections of time, at height 0; returns the first section of this line,
-    /// 0.
     fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
@@ -415,9 +333,6 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Goes along the skyline from the line `from`, always to a neighbour that is not higher. Returns the first section
-    /// of the line at which it stops: the line is lower than the line before it in time, and not higher than the line
-    /// after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {
@@ -431,8 +346,6 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Puts a block that is alive in the sections `[low, high)` of time on a line of the skyline, which splits into up
-    /// to three lines; `top` is the end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {
@@ -451,9 +364,6 @@ impl<'a> Skyline<'a> {
         self.height[low] = top;
     }
 
-    /// Gives a line of the skyline the height of its lower neighbour, and merges the two, or all three if both
-    /// neighbours have that height; returns the first section of the merged line. A line that spans all sections is
-    /// never lifted: the lifetime of every unplaced block is within it.
     fn lift(&mut self, line: u32) -> u32 {
         let (before, after) = (self.height_before(line), self.height_after(line));
         self.height[line] = before.min(after);

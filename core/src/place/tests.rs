@@ -7,7 +7,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::vec::Vec;
 
-/// Places the blocks, and checks the plan with the verifier; returns the summary and the offsets.
 fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
     let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
     // What the workspace and the offsets hold before must not matter.
@@ -22,8 +21,6 @@ fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64
     (summary, offsets)
 }
 
-/// Blocks that together fill `bytes` bytes at each of `steps` steps: a rectangle that is cut at random until there are
-/// `n` parts.
 pub(super) fn cut(n: usize, steps: u32, bytes: u64, seed: u64) -> Vec<Block> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut parts = vec![(0u32, steps, bytes)];
@@ -170,9 +167,6 @@ fn extreme_sizes_and_steps_are_placed() {
     }
 }
 
-/// A block begins at each step; its size is 2 to a random power, its lifetime exponential: over a thousand blocks
-/// are alive together. The peak is less than 1.0115 times the lower bound; with the heuristics alone, it is 1.0128
-/// times the lower bound.
 #[test]
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a draw")]
 fn blocks_without_pattern_waste_little() {
@@ -193,9 +187,6 @@ fn blocks_without_pattern_waste_little() {
     assert!(now < 1.0115 && now < before, "{before} {now}");
 }
 
-/// Memory is full at all times: whenever a block would not fit, a large one leaves, as weights do that are swapped. A
-/// plan from address 0 upwards wastes much here. Colouring wastes less, in one direction of time less than in the
-/// other.
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "a ratio")]
 fn large_blocks_that_come_and_go_are_placed_first() {
@@ -239,7 +230,6 @@ fn large_blocks_that_come_and_go_are_placed_first() {
     assert_eq!(directions, [true; 2]);
 }
 
-/// A workspace for many blocks is enough for fewer, which may be placed by other methods.
 #[test]
 fn memory_for_many_blocks_is_enough_for_fewer() {
     let most = search::MOST_BLOCKS;

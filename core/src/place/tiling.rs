@@ -54,51 +54,24 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most intermediate states that are made between one section of time and the next. Such a state is the set of
-/// orders of the living blocks after some or all of the blocks that end between the two sections were replaced by
-/// blocks that begin.
 const MOST_ITEMS: usize = 4096;
-/// The states of one section of time have memory for this number of nodes and leaves of PQ-trees, for each block of the
-/// instance. A state is the set of orders in which the living blocks can lie, stored as a PQ-tree.
 const STATES: usize = 40;
-/// The intermediate states between two sections of time have memory for this number of nodes and leaves of PQ-trees,
-/// all states together, for each block of the instance. Such a state is the set of orders of the living blocks after
-/// some have ended and others have begun.
 const ITEMS: usize = 480;
-/// The PQ-trees from which the plan is read have memory for this number of nodes and leaves, all trees together, for
-/// each block of the instance. One tree is kept for each event: some blocks that lie side by side end, and others begin
-/// in their place.
 const WAY: usize = 160;
-/// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
-/// of beginning blocks that are tried for each group of blocks that end.
 const MOST_SUMS: u32 = 8;
-/// The most states that the beam search keeps from one section of time to the next.
 const MOST_WIDTH: usize = 256;
-/// The most rounds of the beam search, of two passes each: one in each direction of time. Every second round keeps
-/// twice as many states as the one before it.
 const MOST_ROUNDS: u32 = 16;
-/// The number of states that the first passes of the beam search keep from one section of time to the next.
 const NARROW: u32 = 4;
-/// In later rounds of the beam search, a random number below this is added to the cost of each new state. Each doubling
-/// of the number of orders in which a state lets the blocks lie lowers its cost by 256. So the random number outweighs
-/// at most a factor of 8 in the number of orders.
+/// A doubling of a state's orders lowers its cost by 256: noise outweighs at most a factor of 8.
 const NOISE: u64 = 3 * 256;
-/// In every other round of the beam search, the first included, the cost of a state depends on this number of later
-/// sections of time: on whether blocks that end together there can still lie side by side.
 const AHEAD: u32 = 5;
-/// A penalty in the cost of a state, which is a set of orders in which the living blocks can lie. It is added for each
-/// of the next [`AHEAD`] sections of time in which blocks end together that lie side by side in none of these orders.
-/// Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much as a factor of 4 in the
-/// number of orders.
+/// Added for each of the next [`AHEAD`] sections whose ending blocks lie side by side in no order.
 const SCATTERED: u64 = 2 * 256;
-/// How many nodes and leaves of PQ-trees can be looked at in the time of one node of the exact search, as
-/// [`Options::nodes`] counts them.
+/// Nodes and leaves of PQ-trees looked at in the time of one node of the exact search.
 const TOKENS_OF_A_NODE: u64 = 180;
-/// The entry of `Items::source` for an intermediate state that was made straight from the state of a section of time,
-/// and not from another intermediate state.
+/// The source of an item that was made straight from a state.
 const STATE: u32 = u32::MAX;
 
-/// Length of the workspace that [`improve`] needs for `n` blocks.
 #[must_use]
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let own = Tiling::workspace(n, most_width(n));
@@ -109,12 +82,7 @@ const fn most_width(n: usize) -> usize {
     if n < MOST_WIDTH { n } else { MOST_WIDTH }
 }
 
-/// Looks for a plan without unused bytes, in about the time of `options.nodes` nodes of the exact search at most. The
-/// plan in `offsets` has the summary `incumbent`. A plan that is found replaces it, and ends the search. So does
-/// `watch`, called after each pass over the sections, if it returns `ControlFlow::Break`. Returns the summary of the
-/// plan that is then in `offsets`; its `nodes` counts this search alone. There is no search unless all of this holds:
-/// - All maximal cliques of blocks alive together have the max load, and the plan in `offsets` has a higher peak.
-/// - No block is pinned, and all sizes are multiples of the alignments.
+/// Searches only if all maximal cliques have the max load, no block is pinned and sizes are aligned.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -149,71 +117,38 @@ pub(super) fn improve(
 }
 
 workspace! {
-    /// The beam search for a plan without unused bytes: the blocks, and the states that the present pass over all
-    /// sections of time has reached. A state is the set of orders in which the living blocks can lie, as a PQ-tree.
     struct Tiling<'a>(
         n, width;
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks in the order of their begins, seen in the direction of time of the present pass.
             by_begin: u32[n],
-            /// The blocks in the order of their ends, seen in the direction of time of the present pass.
             by_end: u32[n],
-            /// By section of time: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
-            /// By section of time: the index in `by_end` of the first block that ends there or later. A block ends in
-            /// the first section after the last one in which it is alive.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// By block: the first block in `by_end` that has the same size and end. Blocks of the same size and end
-            /// can change places while both are alive.
+            /// By block: the first in `by_end` with the same size and end; these can change places.
             kind: u32[n],
-            /// By block: the number of the last group looked at that has this block. Groups are sets of blocks that end
-            /// together; each gets a higher number than those looked at before.
             mark: u32[n],
-            /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
-            /// fraction bits.
+            /// By k: log2(k!), with 8 fraction bits.
             orders: u64[n + 1],
-            /// The PQ-trees of the states that are kept for the present section of time, as nodes and leaves. Each
-            /// state has room for `row` of them.
             state: u32[STATES * n],
-            /// By state kept for the present section of time: how many nodes and leaves its PQ-tree has.
             state_len: u32[width],
-            /// By section of time, and by state kept for it: the number of the intermediate state that became this
-            /// state. Divided by the section's entry in `share` and rounded down, it is the index of the state that
-            /// this state was made from, among those kept for the section before.
+            /// By section and state: its item. Divided by the section's `share`, it is the state before.
             back: u32[n * width],
-            /// The intermediate states that may become states of the next section of time, the cheapest first: the cost
-            /// in the upper half of a word, the number of the intermediate state in the lower half.
+            /// Cost in the upper half, number of the item in the lower; the cheapest first.
             rank: u64[items(n)],
-            /// A hash table of the hashes of the states of the next section of time, so that of equal states only one
-            /// is kept.
             seen: u64[4 * width],
-            /// By the index of a node or leaf in the array that holds a PQ-tree: the hash of its subtree.
             token_hash: u64[row(n)],
-            /// By section of time: the most intermediate states that may be made from each state of the section before.
             share: u32[n + 1],
-            /// By section of time: which intermediate state became the plan's state there. Those that were made from
-            /// the plan's state in the section before are counted from 0.
             taken: u32[n + 1],
-            /// The PQ-trees from before each event of the plan, one tree after the other. At an event, blocks end and
-            /// others take their place.
             way: u32[WAY * n],
-            /// By event of the plan: the first index of its entries in three tables. The PQ-tree before the event is in
-            /// the table `way`, the blocks that end are in `ended`, and the blocks that begin are in `begun`. One more
-            /// entry tells where the entries of the last event end.
+            /// By event: where its entries begin in `way`, `ended` and `begun`; one more entry for the end.
             event: [u32; 3][n + 1],
-            /// The blocks that end in each event of the plan, at which others take their place; one event after the
-            /// other.
             ended: u32[n],
-            /// The blocks that begin in each event of the plan, in the place of others that end; one event after the
-            /// other.
             begun: u32[n],
-            /// By node or leaf of a PQ-tree: the lowest and the highest offset of the blocks in its subtree, in bytes.
             nearest: [u64; 2][row(n)],
-            /// The children of a node of a PQ-tree: for each, the lowest and the highest offset of the blocks in its
-            /// subtree, in bytes, and its index in the tree.
+            /// Lowest and highest offset of the subtree's blocks, in bytes, and index in the tree.
             sorted: [u64; 3][row(n)],
         }
         parts {
@@ -222,50 +157,29 @@ workspace! {
         }
         state {
             blocks: &'a [Block] = blocks,
-            /// Two tables by block: its first section of time, and one past its last section.
             ranges: [Table<'a, u32>; 2] = ranges,
             sections: u32 = sections,
             random: u64 = next(seed),
             forward: bool = true,
-            /// How many states are kept for the present section of time.
             count: u32 = 0,
-            /// The most nodes and leaves that the PQ-tree of a state can have in this pass.
             row: u32 = 0,
-            /// The number of the present group of blocks that end together: `mark` is this number for the blocks of the
-            /// group, and a lower one for others.
             marks: u32 = 0,
-            /// How many nodes and leaves of PQ-trees have been looked at in all passes: a measure of the work.
             looked: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// The *items*: the intermediate states that are made from all states between one section of time and the next. A
-    /// state is the set of orders, as a PQ-tree, in which the blocks alive in a section can lie. In an item, some or
-    /// all of the blocks that end before the next section have been replaced by blocks that begin. Once all are
-    /// replaced, the item is a successor of the state.
     struct Items<'a>(n, items) {
         tables {
-            /// The PQ-trees of the intermediate states between two sections of time, a row of the table for each.
             token: u32[ITEMS * n],
-            /// By intermediate state between two sections of time: how many nodes and leaves its PQ-tree has; 0 if the
-            /// place in the tables is not in use.
+            /// 0 if the place in the tables is not in use.
             len: u32[items],
-            /// By intermediate state, two bit sets: the blocks that still have to end before the next section of time,
-            /// and those that still have to begin. In the first, bit i is the i-th, from 0, of all blocks that end
-            /// then, in the order of `by_end`; in the second, of all that begin then, in the order of `by_begin`. If
-            /// more than 63 blocks end then, the bits of the first set are all set or all 0. If more than 63 begin
-            /// then, so are those of the second.
+            /// The blocks that still have to end (by `by_end`) and to begin (by `by_begin`); above 63, all bits are set
+            /// or none.
             rest: [u64; 2][items],
-            /// By intermediate state, two bit sets for the event by which it was made: the blocks that end at the
-            /// event, and those that begin in their place. The bits stand for the same blocks as those of `rest`.
             group: [u64; 2][items],
-            /// By intermediate state: the number of the intermediate state from which it was made, or [`STATE`] if it
-            /// was made straight from a state of the section of time before.
             source: u32[items],
-            /// By intermediate state: the hash of its PQ-tree. Trees that differ only in blocks of the same size and
-            /// end have one hash.
             hash: u64[items],
         }
     }
@@ -275,7 +189,6 @@ const fn items(n: usize) -> usize {
     if ITEMS * n < MOST_ITEMS { ITEMS * n } else { MOST_ITEMS }
 }
 
-/// The most nodes and leaves that a PQ-tree can have if its leaves are at most `n` blocks.
 const fn row(n: usize) -> usize {
     2 * n + 1
 }
@@ -289,8 +202,6 @@ impl Tiling<'_> {
         }
     }
 
-    /// Prepares a pass in a direction of time, `forward` or backward: sorts the blocks by begin and by end, and finds
-    /// those of the same size and end.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         let n = count(self.blocks);
@@ -332,9 +243,6 @@ impl Tiling<'_> {
         self.row = 2 * most + 1;
     }
 
-    /// One pass of the beam search over all sections of time, `forward` or backward. Returns whether a state is left at
-    /// its end. `round` counts from 0: with every second round, twice as many states are kept, up to a limit. Gives up
-    /// when more than `most` nodes and leaves of PQ-trees have been looked at in all passes.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -358,7 +266,6 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the state of the first section of time: the blocks that are alive there can lie in any order.
     fn start(&mut self) {
         let Self { tree, by_begin, first_begin, .. } = self;
         tree.begin((0..first_begin[1]).map(|i| by_begin[i]));
@@ -367,10 +274,6 @@ impl Tiling<'_> {
         (self.count, self.state_len[0]) = (1, count(made));
     }
 
-    /// Makes the successors of state number `state` of the section of time before `section`. A state is the set of
-    /// orders in which the living blocks can lie, as a PQ-tree. Between the two sections there are events: at each,
-    /// blocks that lie side by side end, and others take their place. There is a successor for each way to divide the
-    /// blocks into events: the PQ-tree after all these events. At most `self.share[section]` trees are made.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -392,15 +295,6 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event that can come next: what the PQ-tree in `self.tree` becomes by this event. At an
-    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
-    /// groups: the blocks that still have to end before section `section` of time, and those that still have to begin
-    /// there. The first event that is tried replaces the whole first group by the whole second group. Each further
-    /// event replaces a part of the first group by a part of the second; the part of the first group always contains
-    /// that group's first block.
-    ///
-    /// `source` is the number of the item whose tree is in `self.tree`, or [`STATE`] if the tree is that of a state.
-    /// `free` has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -432,10 +326,6 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes item number `item`: what the PQ-tree in `self.tree`, a set of orders of the living blocks, becomes by an
-    /// event between section `section` of time and the one before it. At the event, the blocks of the first group end,
-    /// and those of the second begin in their place. Returns false, and makes no item, if the tree has no order in
-    /// which the blocks of the first group lie side by side.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -459,10 +349,6 @@ impl Tiling<'_> {
         fits
     }
 
-    /// Chooses the states of section `section` of time: the cheapest of the successors of all states of the section
-    /// before, at most `width` different ones. The more orders of the living blocks a state allows, the less it costs.
-    /// Each of the next `ahead` sections adds to the cost if blocks end together there that are side by side in none of
-    /// the orders. A random number below `noise` is added too.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -496,9 +382,6 @@ impl Tiling<'_> {
         }
     }
 
-    /// Looks at the `ahead` sections of time after `section`. Returns the number of those whose ending blocks are side
-    /// by side in no order that the PQ-tree of intermediate state `item` allows. Blocks that begin after `section` are
-    /// left out.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -523,9 +406,6 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm to the base 2, in 256ths, of the number of orders that the PQ-tree of intermediate state `item`
-    /// allows. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of the same size and
-    /// end have the same hash.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];
@@ -556,14 +436,11 @@ impl Tiling<'_> {
     }
 }
 
-/// Converts a logarithm to a fixed-point number with 8 fraction bits: 256 times the logarithm, rounded down.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2³² times 32")]
 fn fixed(x: f64) -> u64 {
     (x * 256.0) as u64
 }
 
-/// The number that the random generator `SplitMix64` draws in the state `x`: it serves as a random number, and as a
-/// hash of `x`.
 const fn next(x: u64) -> u64 {
     hash::mixed(x.wrapping_add(ODD))
 }

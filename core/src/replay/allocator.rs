@@ -62,14 +62,10 @@ pub enum State {
     Diverged,
 }
 
-/// Who marks where iterations begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Iterations {
-    /// Nobody marks iterations: the allocator finds them in the stream of requests.
     Found,
-    /// The caller marks iterations; none is running now.
     Between,
-    /// The caller marks iterations; one is running now.
     Within,
 }
 
@@ -130,25 +126,17 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) replay: Replay<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
-    /// The address of the plan's arena; 0 without a plan.
     pub(super) arena: u64,
-    /// The bytes of the plan's arena; 0 without a plan.
+    /// 0 without a plan.
     pub(super) arena_len: u64,
-    /// Requests of 1 to this many bytes may have a place in the plan's arena, so [`malloc`](Self::malloc) looks them up
-    /// in the plan first. It is the length of the arena; 0 if no plan answers requests now.
+    /// Larger requests are not looked up in the plan: the length of the arena; 0 if no plan answers now.
     most: u64,
     iterations: Iterations,
-    /// How many calls of [`interrupt`](Self::interrupt) are still to be undone by a [`resume`](Self::resume).
     pub(super) interruptions: u32,
-    /// Whether mallocs and frees are recorded now; mallocs are not while requests are interrupted.
     pub(super) recording: bool,
-    /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
-    /// Counted only if the caller marks iterations.
     events: usize,
-    /// How many of the events that `events` counts are frees. If an iteration has more frees than the plan has blocks,
-    /// blocks that used to outlive the iteration now end in it, and a new plan is made that has a place for them.
+    /// More frees than planned blocks mean that blocks now end within the iteration: a new plan is made.
     frees: usize,
-    /// How many blocks have a place in the plan.
     planned: usize,
     pub(super) done: Statistics,
 }
@@ -357,8 +345,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Answers a request of `size` bytes from the plan: returns an address, or `None` if the plan has no place for the
-    /// request, or its place is taken. Records the request if it gets an address and requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -380,8 +366,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         Some(address)
     }
 
-    /// Begins the next iteration and looks up its first request, of `size` bytes, in the plan. Used where the caller
-    /// does not mark iterations. `tag` is a number that is kept with the block and returned by its free.
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
@@ -390,8 +374,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.replay.malloc(size, tag)
     }
 
-    /// Serves a request that can have no place in the plan's arena: there is no plan, the request is not part of an
-    /// iteration, it is larger than the arena, or it has 0 bytes, which is an error.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
@@ -407,8 +389,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request that the plan does not answer, from the pool. Gives up the plan first, if the requests differ
-    /// too much from it. If requests of this iteration differ from the plan and nothing is recorded, recording begins.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
@@ -422,7 +402,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool, without the plan.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -433,9 +412,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(address)
     }
 
-    /// Records the malloc or free of a block of `size` bytes. For a free, `last` is the position of the block's malloc
-    /// in the stream of events, counted from 1; for a malloc it is 0. Where the caller does not mark iterations, the
-    /// new event may complete one.
+    /// `last` is the position of the block's malloc, counted from 1; 0 for a malloc.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -448,10 +425,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Passes the malloc or free of a block of `size` bytes to the detector, which looks for a period: the number of
-    /// events after which the stream repeats. If it finds a new period, makes a plan of as many of the newest events as
-    /// the period has. For a free, `last` is the position of the block's malloc in the stream of events, counted from
-    /// 1; for a malloc it is 0.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
@@ -467,10 +440,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Makes a plan of the newest `len` recorded mallocs and frees, which are one iteration, and follows the plan.
-    /// Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest `cut`
-    /// events are taken as the beginning of the iteration that is running now. If no block is both allocated and freed
-    /// in the iteration, there is no plan from here on.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -481,9 +450,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Finds an offset for each of the first `planned` blocks of `self.blocks`, and follows the plan that results. The
-    /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it, so they get no
-    /// offset. `cut` mallocs and frees of the running iteration have come so far.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -498,8 +464,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.take_up(peak, planned)
     }
 
-    /// Allocates an arena of `peak` bytes for the plan that is followed from here on, which has `planned` blocks. `Err`
-    /// if the pool cannot allocate the arena.
     fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
         let mut arena = self.pool.set_aside(peak, planned);
         if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {
@@ -513,8 +477,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Gives up the plan, and returns its arena to the pool, which allocates without a plan. The live blocks of the
-    /// arena stay at their addresses, as blocks of the pool.
     pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;
@@ -527,8 +489,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Decides anew whether requests are recorded, and whether the plan answers them. To be called when an iteration
-    /// was begun or ended, requests were interrupted or resumed, or the plan has changed.
     pub(super) fn update(&mut self) {
         if self.is_told() {
             self.recording = self.iterations == Iterations::Within;
@@ -537,14 +497,11 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.most = if self.is_covered() { self.arena_len } else { 0 };
     }
 
-    /// Whether the caller marks where iterations begin and end.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.iterations != Iterations::Found
     }
 
-    /// Whether requests that come now are part of an iteration. They are not after [`interrupt`](Self::interrupt),
-    /// until [`resume`](Self::resume) undoes it; nor between two iterations that the caller marks.
     fn is_covered(&self) -> bool {
         self.interruptions == 0 && self.iterations != Iterations::Between
     }

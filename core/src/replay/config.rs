@@ -62,14 +62,10 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// How many live blocks the pool of an allocator must have room for. The pool holds the blocks that are not planned,
-/// those of an abandoned plan that are still alive, and, as one block, the memory of the plan that is followed.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
 
-/// Length of the memory that an allocator keeps as long as it lives: for its pool, for the detector that finds
-/// iterations, and for the plan that it follows.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     let ranges = if config.ranges == 0 { 1 } else { config.ranges };
     pool::workspace_of(pool_live(config), ranges)
@@ -77,8 +73,6 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
         .and(follow::workspace(config.events))
 }
 
-/// Length of the scratch memory in which an allocator makes a plan, that is, finds an offset for each block. What is
-/// written there is not needed afterwards.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_up_to(config.solver, blocks).max(verify::workspace(blocks));

@@ -49,59 +49,31 @@ pub enum Answer {
     Missed,
 }
 
-/// The replay lists at most this many overdue blocks: blocks that are live though the plan has freed them. If there are
-/// more at once, no request is placed until an iteration begins with no live block in the arena.
+/// With more overdue blocks, nothing is placed until an iteration begins with an empty arena.
 const OVERDUE: u32 = 16;
 
-/// If a request does not fit the plan's next request, a planned request of the same size is searched for among this
-/// many of the plan's next requests. Requests whose blocks outlive the iteration do not count among them. The number is
-/// also the least number of missed requests for which a plan may be given up.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// The requests that the plan expects, in order, three words each. If the block of a request has a place in the
-    /// arena, the first word is its offset there, and the second its size in bytes. The third holds the index of the
-    /// offset in the hash table `slots` (low half), and how many frees the plan has before the request (high half). If
-    /// the block has no place, since it outlives the iteration, the words are its size in bytes, 0, and the number of
-    /// the next request whose block has a place; if there is none, `request_count`. An entry of zeros ends the list.
+    /// Placed: offset, bytes, and slot (low) and frees before (high). Else: bytes, 0, the next placed. Zeros end it.
     requests: Table<'a, [u64; 3]>,
-    /// The frees that the plan expects, in order, one word each. They tell which blocks should be freed by now. The low
-    /// half of a word is the number of the request whose block is freed, the high half is the index of the block's
-    /// offset in the hash table `slots`.
+    /// Low half: the request whose block is freed; high half: its slot.
     frees: Table<'a, u64>,
-    /// A hash table that finds the live block at an offset, with an entry of two words for each offset at which the
-    /// plan places blocks. The first word is 1 + the offset; 0 if the entry is unused. The second is 0 if no live block
-    /// begins at the offset. If one does, its low half is 1 + the number of the block's request, and its high half is
-    /// the block's tag, a number that the caller gave.
+    /// 1 + offset, 0 if unused; then 1 + request (0 if none is live), with the tag in the high half.
     slots: Table<'a, [u64; 2]>,
-    /// The length of the hash table `slots`, a power of two, less 1. The bitwise AND of a hash and this mask is an
-    /// index in the table.
     mask: u32,
-    /// The alignment that the plan's sizes are rounded up to, in bytes.
     alignment: u64,
     request_count: u32,
     free_count: u32,
-    /// The index in `requests` of the request that the plan expects next; `request_count` if all have come.
     next: u32,
-    /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,
-    /// What a request after the plan's last one is: if true, the first of the next iteration; if false, a request that
-    /// the plan does not have. True where the caller does not mark iterations.
+    /// A request after the last is the first of the next iteration, not a missed one.
     endless: bool,
-    /// The indices, in the hash table `slots`, of the overdue blocks, which live though the plan has freed them. The
-    /// first `overdue_count` entries are in use.
     overdue: [u32; OVERDUE as usize],
-    /// How many blocks are overdue: live, though the plan has freed them. If more than [`OVERDUE`], the list `overdue`
-    /// is not complete, and no request is placed.
     overdue_count: u32,
-    /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.
     followed: bool,
-    /// How many requests of this iteration were missed: the plan did not have them, or their place was taken by a block
-    /// that should have been freed before.
     missed: u32,
-    /// Whether the last request came after all requests of the plan, and so belongs to the next iteration. The request
-    /// has to be made again after [`restart`](Self::restart). True only where the caller does not mark iterations.
     ended: bool,
 }
 
@@ -118,13 +90,11 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// The length of the hash table of offsets for a plan of `blocks` blocks: a power of two, and at least twice the number
-/// of blocks, so that at least half of the table stays empty.
+/// A power of two; at least half of the table stays empty.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
 
-/// The 64-bit word with `low` in its low 32 bits and `high` in its high 32 bits.
 const fn pack(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
@@ -320,15 +290,10 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Sets what a request after the plan's last one means. If `endless`, it is the first request of the next
-    /// iteration, and has to be made again after a [`restart`](Self::restart). Otherwise it is a request that the plan
-    /// does not have.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
 
-    /// Whether the last request came after all requests of the plan, and belongs to the next iteration:
-    /// [`malloc`](Self::malloc) has to be called for it again, after [`restart`](Self::restart).
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
@@ -348,8 +313,6 @@ impl<'a> Replay<'a> {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
     }
 
-    /// The bytes of the live block at this offset from the start of the arena; `None` if none begins there. O(1)
-    /// expected.
     pub(super) fn size_at(&self, offset: u64) -> Option<u64> {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -363,10 +326,6 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Writes the blocks of the plan that is followed, in the order of their requests, to `blocks`, and their offsets
-    /// to `offsets`. Lifetimes are counted in steps: each request and each free of these blocks is a step. Returns how
-    /// many blocks there are. `scratch` lends one 32-bit index for each request. `blocks` and `offsets` must have room
-    /// for all blocks of the plan. O(requests).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -390,8 +349,6 @@ impl<'a> Replay<'a> {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The live blocks of the arena. Of each: its offset in the arena, its size in bytes, and its tag, the number that
-    /// was given with its request.
     pub(super) fn live(&self) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
         (0..=self.mask).map(|slot| self.slots[slot]).filter(|[_, holder]| low(*holder) != 0).map(|[key, holder]| {
             let size = self.requests[low(holder) - 1][1];
@@ -399,11 +356,6 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
-    /// Answers [`Answer::Missed`] if a block that the plan has freed is still live and shares an address with the block
-    /// of the request. Answers [`Answer::Missed`] also if more than [`OVERDUE`] such live blocks were there at once,
-    /// since it is then not known where they lie. `tag` is a number that is kept with the block and returned by its
-    /// free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -417,8 +369,6 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock of the plan on to `frees`, the number of its frees that should have come by now. Blocks that are
-    /// still live though the plan has freed them by then become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -430,8 +380,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether more blocks were overdue at once (live though the plan has freed them) than the list `overdue` holds,
-    /// and no iteration has begun with an empty arena since. It is then not known which blocks are overdue.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -463,8 +411,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether the `size` bytes from `offset` on are free of blocks that live though the plan has freed them. False if
-    /// there are more such blocks than the list holds.
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
@@ -478,14 +424,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request of `bytes` bytes that does not fit the plan's next request: it is larger or has 0 bytes, the
-    /// block of the plan's next request outlives the iteration, or all requests of the plan have come. If all have come
-    /// and the caller does not mark iterations, the request belongs to the next iteration: it sets `ended` and gets
-    /// [`Answer::Missed`]. In every other case a request of the same size is searched for among the plan's requests,
-    /// from the next one on, and gives the answer; [`Answer::Missed`] if none is found. The search ends after [`AHEAD`]
-    /// requests whose blocks have a place. Requests whose blocks outlive the iteration are compared too, and do not
-    /// count. Once more than [`AHEAD`] of these were compared, only the first of several in a row is compared. `tag` is
-    /// a number that is kept with the block and returned by its free.
+    /// Outliving requests do not count; after [`AHEAD`] of them, only the first in a row is compared.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -524,7 +463,6 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// Returns the index of an offset in the hash table `slots`. Adds the offset to the table if it is not there.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -535,7 +473,6 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The index in the hash table `slots` at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

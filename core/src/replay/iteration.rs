@@ -15,12 +15,9 @@ use crate::table::Table;
 use crate::trace::period::Detector;
 use crate::{Block, Workspace, WorkspaceLen};
 
-/// How many blocks a recorded iteration has.
 pub(super) struct Iteration {
-    /// How many blocks are allocated and freed within the iteration. They are planned, and come first in the slice that
-    /// [`blocks`] fills.
+    /// Freed within the iteration; first in the slice that [`blocks`] fills.
     pub(super) planned: usize,
-    /// How many blocks are allocated in the iteration, freed in it or not.
     pub(super) requests: usize,
 }
 
@@ -28,17 +25,10 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// Finds where an iteration should begin among the newest `len` events, which are one iteration of a stream that
-/// repeats. The best begin is right after the event that leaves the fewest bytes live; of several such events, after
-/// the latest. Returns how many events are newer than that event.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }
 
-/// Writes the blocks of one iteration to `blocks`, one for each malloc: first those that are freed in it, then the
-/// others. The newest `len` events are the iteration. As the iteration repeats, any of these events may be its first:
-/// here it begins with the newest `cut` of them, and goes on with the others from the oldest. Sizes are rounded up to
-/// the alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

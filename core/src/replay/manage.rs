@@ -112,9 +112,6 @@ mod tests {
         Allocator::new(config, Memory { blocks, words, indices }).unwrap()
     }
 
-    /// Runs an iteration that requests blocks of `sizes` bytes, in this order. Each block is freed right before the
-    /// `span`-th request after its own. Blocks after which fewer than `span` requests come are freed at the end.
-    /// Returns the blocks' addresses.
     fn iteration(allocator: &mut Allocator<'_, Fixed>, sizes: &[u64], span: usize) -> Vec<u64> {
         allocator.begin_iteration();
         let mut addresses: Vec<u64> = Vec::new();
@@ -185,8 +182,6 @@ mod tests {
         assert_eq!((a.state(), done.hits, done.misses, done.arena_peak), (State::Replay, 4, 0, 384));
     }
 
-    /// The C header advises frameworks to allocate blocks that outlive iterations before the first iteration. This test
-    /// shows why: if they are allocated within it, the footprint is larger.
     #[test]
     fn blocks_that_stay_are_allocated_before_the_first_iteration_or_the_footprint_is_more() {
         let footprint = |before: bool| {
@@ -278,8 +273,6 @@ mod tests {
         assert_eq!(a.live(), (64, 1));
     }
 
-    /// If only the arena of a plan has enough memory for an aligned request, the plan is given up, as it is for any
-    /// other request.
     #[test]
     fn an_aligned_request_ends_a_plan_that_leaves_no_memory() {
         let mut a = allocator(&Config::new(1 << 20, 64, 16));

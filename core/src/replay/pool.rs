@@ -31,49 +31,29 @@ use crate::{Error, Workspace, WorkspaceLen};
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// For each node, a block or a run of free bytes: its address and its size in bytes. No node has the number 0,
-    /// which stands for "none".
+    /// Address and bytes; no node has the number 0.
     nodes: Table<'a, [u64; 2]>,
-    /// For each node: the number that the caller gave with a block, or [`HOLE`]. The numbers of nodes that no longer
-    /// exist form a list, and each has here the next number in the list, or 0 if it is the last. The list begins at
-    /// `unused`.
+    /// By node: the caller's tag or [`HOLE`]; if unused, the next unused node, 0 at the end.
     tags: Table<'a, u32>,
-    /// All blocks and runs of free bytes, in the order of their addresses.
     by_address: Treap<'a>,
-    /// The nodes that are runs of free bytes, in the order of their sizes; those of equal size are in the order of
-    /// their addresses.
     holes: Treap<'a>,
-    /// The first number in the list of node numbers that were used and can be used again; 0 if the list is empty. A
-    /// node is a block or a run of free bytes.
     unused: u32,
-    /// The lowest node number that was never used. A node is a block or a run of free bytes.
     fresh: u32,
-    /// How many node numbers are unused. Each new block or run of free bytes needs one.
     unused_count: u32,
-    /// How many of the unused node numbers are kept back for [`dissolve`](Self::dissolve), which frees a plan's arena
-    /// and makes blocks of its parts that are still in use. Each of these blocks, and each run of free bytes beside
-    /// one, needs a number.
+    /// Kept back for [`dissolve`](Self::dissolve): for each part still in use, and each hole beside one.
     promised: u32,
-    /// How many blocks are live.
     count: u32,
-    /// The most blocks that may be live at once; `u32::MAX` if there is no such limit, and only the number of nodes
-    /// limits the blocks.
+    /// `u32::MAX` if only the number of nodes limits the blocks.
     most: u32,
-    /// The bytes of all live blocks.
     live: u64,
-    /// The most bytes that were live at once so far.
     peak: u64,
-    /// The most memory that blocks have taken at any time so far, in bytes. The memory taken at one time is a sum over
-    /// the ranges of addresses that there are at that time. Of each range it counts all bytes from the start to the
-    /// highest end that a block in it has had until then, free bytes included.
+    /// Of each range, all bytes up to the highest end so far, holes included.
     footprint: u64,
 }
 
-/// The tag of a node that is a run of free bytes; no block has this tag.
 const HOLE: u32 = u32::MAX;
 
-/// The most blocks and runs of free bytes if `live` blocks are live: the blocks themselves, one free run below each,
-/// and in each range of addresses one above all blocks.
+/// A hole below each block, and one above all in each range.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -84,7 +64,6 @@ pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
 }
 
-/// Length of the workspace for a pool with room for `live` blocks at once, over up to `ranges` ranges of addresses.
 pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
     let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
@@ -120,9 +99,6 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// A pool that has no addresses yet; up to `ranges` ranges of them can be added. The pool has memory for `live`
-    /// blocks and the runs of free bytes between them; where there are fewer runs, it can hold more blocks. `Err` if
-    /// `alignment` is no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -153,9 +129,6 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// Adds a range of addresses. Returns false if it cannot be used: it does not begin at a multiple of the alignment,
-    /// is shorter than the alignment, ends beyond 64 bits or shares an address with another range, or the pool has as
-    /// many ranges as it can have.
     pub(super) fn add(&mut self, range: Range) -> bool {
         let bytes = range.bytes & !(self.alignment - 1);
         let aligned = range.begin & (self.alignment - 1) == 0;
@@ -167,8 +140,6 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes one range of addresses that has no live block and in which no block was placed for at least `iterations`
-    /// iterations. Returns this range; `None` if there is none.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -186,12 +157,10 @@ impl<'a> Pool<'a> {
         Some(range)
     }
 
-    /// Adds 1 to the age of each range: the number of iterations since a block was last placed in it.
     pub(super) fn grow_older(&mut self) {
         self.ranges.grow_older();
     }
 
-    /// The ranges of addresses that the pool has.
     pub(super) const fn ranges(&self) -> &Ranges<'a> {
         &self.ranges
     }
@@ -205,8 +174,6 @@ impl<'a> Pool<'a> {
         self.malloc_tagged(bytes, 0)
     }
 
-    /// Allocates as [`malloc`](Self::malloc) does. `tag` is a number that is kept with the block and returned by its
-    /// free: any number but [`HOLE`].
     pub(super) fn malloc_tagged(&mut self, bytes: u64, tag: u32) -> Result<u64, Error> {
         if bytes == 0 {
             return Err(Error::ZeroSize { block: 0 });
@@ -222,10 +189,7 @@ impl<'a> Pool<'a> {
         self.cut(node, self.nodes[node][0], size, tag)
     }
 
-    /// Allocates `size` bytes, a multiple of the pool's alignment and not 0, at an address that is a multiple of
-    /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of at least `size` free bytes, if
-    /// the block fits there at such an address; else the smallest run so long that the block fits wherever the run
-    /// begins. O(log n). `Err` if there is neither, or the pool can hold no more blocks.
+    /// `size` is a multiple of the pool's alignment and not 0, `alignment` a power of two above it.
     pub(super) fn malloc_aligned(&mut self, size: u64, alignment: u64) -> Result<u64, Error> {
         let enough = size.saturating_add(alignment.max(self.alignment) - self.alignment);
         for least in [size, enough] {
@@ -239,14 +203,11 @@ impl<'a> Pool<'a> {
         Err(Error::OutOfMemory { needed: enough, largest: self.largest_hole() })
     }
 
-    /// The size in bytes of the live block that begins at `address`, rounded up to the alignment; `None` if no block
-    /// begins there. O(log n).
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Sets `peak` and `footprint`, the highest figures so far, to the figures for the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -266,8 +227,6 @@ impl<'a> Pool<'a> {
         self.free_tagged(address).map(drop)
     }
 
-    /// Frees a block as [`free`](Self::free) does, and returns its tag: the number that was given when it was
-    /// allocated.
     pub(super) fn free_tagged(&mut self, address: u64) -> Result<u32, Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let tag = self.tags[node];
@@ -302,20 +261,12 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
-    /// at a time. Returns its address and its length in bytes. [`dissolve`](Self::dissolve) later frees the arena and
-    /// makes blocks of its parts that are still in use. Node numbers for up to `blocks` such parts, and for the runs of
-    /// free bytes beside them, are kept back for this. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the arena of a plan, the block that begins at `begin`, and makes a block of each part of it that stays in
-    /// use. A part is given as its offset from `begin`, its size in bytes and its tag, a number to be kept with the
-    /// block. O(log n) for each part. `Err` if no live block begins at `begin`, a part does not lie in free memory, or
-    /// there are as many blocks as the pool can hold.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,
@@ -326,9 +277,7 @@ impl<'a> Pool<'a> {
         parts.try_for_each(|(offset, size, tag)| self.reserve(begin + offset, size, tag))
     }
 
-    /// Makes a live block of the bytes `[address, address + size)`; both ends must be multiples of the alignment. `tag`
-    /// is a number that is kept with the block. `Err` if these bytes are not all free, or there are as many blocks as
-    /// the pool can hold. O(log n).
+    /// Both ends must be multiples of the alignment.
     fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let [begin, length] = self.nodes[node];
@@ -371,9 +320,6 @@ impl<'a> Pool<'a> {
         self.footprint
     }
 
-    /// Makes a block of the `size` bytes at `address`, which lie in the run of free bytes `node`. What is left of this
-    /// run, below and above the block, becomes runs of their own. `tag` is a number that is kept with the block.
-    /// Returns `address`; `Err` if there are as many blocks as the pool can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
@@ -410,8 +356,6 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Adds a new run of free bytes to both search trees: that of all blocks and free runs by address, and that of the
-    /// free runs by size.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));
@@ -438,7 +382,6 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The most live blocks for which a pool can be made.
 const MOST_LIVE: usize = 1 << 28;
 
 fn by_address(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> u64 {
@@ -462,8 +405,6 @@ mod tests {
         Pool::new(capacity, alignment, live, memory).unwrap()
     }
 
-    /// The holes below, between and above the live blocks of a pool over `[0, capacity)`: of each, its address and its
-    /// size in bytes. `live` has the size of each live block by its address.
     fn holes(live: &BTreeMap<u64, u64>, capacity: u64) -> Vec<(u64, u64)> {
         let mut end = 0;
         let mut holes = Vec::new();
@@ -536,9 +477,6 @@ mod tests {
             prop_assert_eq!(pool.malloc(capacity), Ok(0));
         }
 
-        /// If the arena is dissolved, the parts of it that are in use become blocks at their addresses, and the rest is
-        /// free. Beside the arena lie `before` blocks below and `after` blocks above it; `cells` says, for each 8 bytes
-        /// of the arena, whether they are in use. `turn` picks the part that is made a block first.
         #[test]
         fn dissolving_keeps_the_parts(
             before in 0u64..3,

@@ -44,20 +44,14 @@ impl Source for Fixed {
     fn give_back(&mut self, _: Range) {}
 }
 
-/// The ranges of addresses of a pool. They are so few that a search looks at all of them.
 pub(super) struct Ranges<'a> {
-    /// Four words for each range: its first address; its length in bytes; the highest address at which a block in it
-    /// has ended so far; and its age, the number of iterations since a block was last placed in it, or since the range
-    /// was added.
+    /// First address, bytes, highest end so far, iterations since last used.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// The memory that blocks have taken so far, in bytes: a sum over the ranges that the pool has now. Of each range
-    /// it counts all bytes from the start to the highest end that a block in it has had, free bytes included.
     used: u64,
 }
 
 impl<'a> Ranges<'a> {
-    /// How many 64-bit words the list of up to `most` ranges takes.
     pub(super) const fn words(most: usize) -> usize {
         4 * most
     }
@@ -70,12 +64,10 @@ impl<'a> Ranges<'a> {
         self.count
     }
 
-    /// The most ranges of addresses that the pool can have.
     pub(super) fn most(&self) -> usize {
         self.list.len()
     }
 
-    /// How many more ranges of addresses can be added.
     pub(super) fn room(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(u32::MAX).saturating_sub(self.count)
     }
@@ -89,8 +81,7 @@ impl<'a> Ranges<'a> {
         Range { begin, bytes }
     }
 
-    /// Adds a range; false if its end is more than 64 bits can hold, or the range shares an address with another. The
-    /// list must have room for one more.
+    /// The list must have room for one more.
     pub(super) fn add(&mut self, Range { begin, bytes }: Range) -> bool {
         let Some(end) = begin.checked_add(bytes) else { return false };
         let apart = |[other, length, ..]: &[u64; 4]| end <= *other || other + length <= begin;
@@ -109,19 +100,14 @@ impl<'a> Ranges<'a> {
         self.list[i] = self.list[self.count];
     }
 
-    /// Whether a range begins at this address. If so, free bytes that end here and free bytes that begin here lie in
-    /// different ranges, and are not merged.
     pub(super) fn begins_at(&self, address: u64) -> bool {
         self.list.first(self.count).iter().any(|range| range[0] == address)
     }
 
-    /// The range in which this address lies; `None` if it lies in no range.
     pub(super) fn with(&self, address: u64) -> Option<Range> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block is placed at `[address, end)`. The age of its range becomes 0, and the highest end of a block
-    /// in the range is now at least `end`.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -132,8 +118,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// For range number `i`, the highest address at which a block has ended is noted. Lowers this address to `end`, but
-    /// not below the start of the range; never raises it.
+    /// Lowers the noted end, not below the start of the range; never raises it.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);
@@ -141,15 +126,12 @@ impl<'a> Ranges<'a> {
         self.list[i] = [begin, bytes, end, age];
     }
 
-    /// Adds 1 to the age of each range: the number of iterations since a block was last placed in it.
     pub(super) fn grow_older(&mut self) {
         for i in 0..self.count {
             self.list[i][3] = self.list[i][3].saturating_add(1);
         }
     }
 
-    /// The age of range number `i`: how many iterations ago a block was last placed in it or, if none was, the range
-    /// was added.
     pub(super) fn age(&self, i: u32) -> u64 {
         self.list[i][3]
     }
@@ -166,16 +148,11 @@ mod tests {
     use std::rc::Rc;
     use std::vec::Vec;
 
-    /// A source of ranges for the tests: first fit, so that ranges lie side by side where they can.
     #[derive(Default)]
     struct Raw {
-        /// The ranges that were taken and not given back: their bytes, by their first addresses.
         out: BTreeMap<u64, u64>,
-        /// The most bytes that may be out at once: taken and not given back.
         most: u64,
-        /// The bytes that each call of `take` has asked for.
         asked: Vec<u64>,
-        /// The lengths in bytes of the ranges that were given back to this source, in that order.
         back: Vec<u64>,
     }
 
@@ -312,10 +289,6 @@ mod tests {
     }
 
     proptest! {
-        /// Requests, frees and iterations at random: no address is handed out twice or outside of the ranges, and no
-        /// range goes back in which a block lives. The first range has `capacity` bytes. If `told`, the caller marks
-        /// iterations. The source gives `most` bytes in all, or `capacity` + 8 if that is more; without `told`, this
-        /// limit changes at random.
         #[test]
         fn what_is_live_is_in_one_range_and_nobody_elses(
             steps in prop::collection::vec((0u8..10, any::<prop::sample::Index>(), 1u64..400), 1..250),

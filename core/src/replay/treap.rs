@@ -14,15 +14,12 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// An ordered set of numbers in `1..=n`. It is a search tree, and the numbers are its nodes; 0 stands for no node. The
-/// caller gives the key of each number, by which the numbers are ordered.
+/// Numbers in `1..=n`, which are the nodes of the tree; 0 stands for no node. The caller gives the keys.
 pub(super) struct Treap<'a> {
-    /// The children of node i are at `2i` (lower keys) and `2i + 1` (higher keys); 0 where there is no child. The root
-    /// of the tree is at 1.
+    /// Of node i: `2i` (lower keys) and `2i + 1` (higher keys); 0 for no child. The root is at 1.
     children: Table<'a, u32>,
 }
 
-/// The index in `children` at which the root of the tree is.
 const ROOT: u32 = 1;
 
 const fn lower(node: u32) -> u32 {
@@ -33,8 +30,7 @@ const fn higher(node: u32) -> u32 {
     2 * node + 1
 }
 
-/// The priority of a node. In the tree it is higher than the priorities of the node's children. It is the node's number
-/// with its bits mixed by a bijection, so that no two nodes have the same priority.
+/// The node's number, its bits mixed by a bijection: no two nodes have the same priority.
 const fn priority(node: u32) -> u32 {
     let x = node.wrapping_mul(0x9E37_79B1);
     (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)
@@ -45,14 +41,13 @@ impl<'a> Treap<'a> {
         WorkspaceLen { words: 0, indices: 2 * nodes + 2 }
     }
 
-    /// An empty set, for numbers in `1..=nodes`.
     pub(super) fn new(nodes: usize, scratch: &mut Workspace<'a>) -> Self {
         let mut children = scratch.stale_indices(2 * nodes + 2);
         children[ROOT] = 0;
         Self { children }
     }
 
-    /// Adds the number `node`, which is not in the set; `key` gives the key of each number.
+    /// `node` must not be in the set.
     pub(super) fn insert<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
         let wanted = key(node);
         let mut link = ROOT;
@@ -79,7 +74,6 @@ impl<'a> Treap<'a> {
         self.children[high] = 0;
     }
 
-    /// Removes the number `node`, which is in the set; `key` gives the key of each number.
     pub(super) fn remove<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
         let wanted = key(node);
         let mut link = ROOT;
@@ -109,7 +103,7 @@ impl<'a> Treap<'a> {
         self.children[link] = low.max(high);
     }
 
-    /// Of the numbers in the set with a key of at least `wanted`, the one with the lowest key; 0 if there is none.
+    /// 0 if there is none.
     pub(super) fn at_least<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {
@@ -123,7 +117,6 @@ impl<'a> Treap<'a> {
         found
     }
 
-    /// Of the numbers in the set with a key of at most `wanted`, the one with the highest key; 0 if there is none.
     pub(super) fn at_most<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {

@@ -12,40 +12,22 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// A flat trace looks as if it had been recorded, even if the trace that it was made from recomputes operators:
-    /// each live range of a block has become a block of its own, and each run of an operator an operator of its own.
-    /// The tables give the original numbers of these blocks and operators. The flat trace has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
-            /// For each block of the flat trace, the number of the original block. The flat block stands for one live
-            /// range of that block.
+            /// The original block of which the flat block is one live range.
             block: u32[rows],
-            /// For each operator of the flat trace, which stands for one run of an original operator: the number of
-            /// that operator.
             op: u32[rows],
-            /// For each operator of the flat trace, which stands for one run of an original operator: 1 if that run is
-            /// a recomputation, otherwise 0.
+            /// 1 for a recomputation, otherwise 0.
             rerun: u32[rows],
         }
     }
 }
 
-/// Length of the scratch workspace that [`Flat::new`] needs beside its tables, for a recording of `recorded_rows` rows
-/// whose blocks are numbered below `recorded_blocks`.
 pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usize) -> WorkspaceLen {
     simulate::workspace(recorded_rows, recorded_blocks).max(WorkspaceLen { words: 0, indices: 2 * recorded_blocks })
 }
 
 impl<'a> Flat<'a> {
-    /// Changes `rows`, a rewritten trace, into a flat trace: each live range of a block gets a block number of its own,
-    /// and each run of an operator an operator number of its own. The rows were made from the trace `recorded`; they
-    /// may recompute operators, but not copy blocks to the host. Each row gets the time at which it ends, in ns, when
-    /// `rows` is simulated on `device`. The tables of the result are taken from `tables`. `scratch` is for the work
-    /// only, and so is `timings`, with an entry for each row.
-    ///
-    /// # Errors
-    /// [`Error::Row`] for a row that does not match `recorded`, or if `recorded` is not a valid recording;
-    /// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `timings` or `scratch` is too short.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn new(
         recorded: &Recorded<'_>,
@@ -86,19 +68,14 @@ impl<'a> Flat<'a> {
         Ok(flat)
     }
 
-    /// How many blocks the flat trace has: one for each live range of each block of the original trace.
     pub(super) fn blocks(&self) -> usize {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The number that a block of the flat trace has in the original trace. In the flat trace, each live range of a
-    /// block is a block of its own.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }
 
-    /// Gives blocks and operators in `rows` their original numbers again. The rows were made from the flat trace, in
-    /// which each live range of a block and each run of an operator has a number of its own.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
             r.block = self.block(r.block);

@@ -6,7 +6,6 @@ use crate::id::{Id, ids};
 use crate::trace::Row;
 
 ids! {
-    /// The number of a block in the trace.
     pub(in crate::rewrite) struct BlockId;
 }
 

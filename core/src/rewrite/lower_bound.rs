@@ -109,33 +109,22 @@ pub fn least_load(
 }
 
 ids! {
-    /// The index of an idle time of a block in the list of all idle times.
     pub(super) struct IdleId;
 
-    /// The index of a block in the list of the blocks that may be on the host at a given time ([`Away`]).
     pub(super) struct AwayId;
 }
 
 record! {
-    /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
-    /// the first in the next. `begin` and `end` are the rows of the two accesses in the trace. In the second case `end`
-    /// is not above `begin`, since the rows of the next iteration have the same numbers again.
+    /// From row `begin` to row `end`; `end` is not above `begin` if it crosses the end of the iteration.
     pub(super) struct Idle {
         pub(super) block: BlockId,
-        /// The row of the trace with the block's last access before the idle time.
         pub(super) begin: u32,
-        /// The row of the trace with the access that ends the idle time.
         pub(super) end: u32,
-        /// The operator that makes the block's last access before the idle time.
         pub(super) from: u32,
-        /// The operator whose access ends the idle time.
         pub(super) to: u32,
-        /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
-        /// written the block before the idle time begins.
+        /// None if this iteration has not written the block before.
         pub(super) writer: Option<u32>,
-        /// If the value that the block holds in the idle time is from the previous iteration: the operator that wrote
-        /// it there. In each iteration this is the last operator that writes the block. None if this iteration has
-        /// written the block before the idle time begins, or if no operator ever writes it.
+        /// If the value is from the previous iteration: the operator that wrote it there.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -145,50 +134,35 @@ impl Idle {
         self.end <= self.begin
     }
 
-    /// Whether the block holds a value in the idle time, which would be lost if the block's memory were given away. A
-    /// persistent block, such as a weight, always does. Another block does from its first write to its last access.
     pub(super) fn has_value(&self, program: &Program<'_>) -> bool {
         program.is_persistent(self.block) || self.writer.is_some() && !self.crosses_end()
     }
 
-    /// Whether the block's value is read at the end of the idle time, so that it has to be kept.
     pub(super) fn is_read(&self, program: &Program<'_>) -> bool {
         at(program.rows, self.end).event == Event::Read
     }
 }
 
 record! {
-    /// What is known of a block from the rows read so far: its first access and its last, each as row and operator, and
-    /// which operator wrote it last.
     struct Seen {
         first: Option<u32>,
         first_operator: u32,
         last: Option<u32>,
         last_operator: u32,
-        /// The operator that wrote the block last; none if none has written it.
         writer: Option<u32>,
-        /// Whether the block has been freed.
         freed: bool,
     }
 }
 
 workspace! {
-    /// The idle times of a program's blocks: between two accesses of a block by different operators, or from its last
-    /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices in `list` of the idle times of blocks, sorted by the number of an operator, the highest
-            /// first. It is the operator that wrote the value which the block holds in the idle time, in this iteration
-            /// or in the one before. Idle times whose value no operator writes come last.
+            /// Sorted by the operator that wrote the value, highest first; those without one come last.
             by_writer: u32[rows + blocks],
-            /// The indices in `list` of the idle times of blocks, sorted by the row at which they end, the earliest
-            /// first.
             by_end: u32[rows + blocks],
-            /// Scratch memory for sorting the indices of the idle times.
             aside: u32[rows + blocks],
         }
         records {
-            /// For each block, its first and last access and its last writer in the rows read so far.
             seen[BlockId]: Seen[blocks],
         }
         lists {
@@ -198,14 +172,11 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
-    /// The idle times of blocks, each with its index in the list of all.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (IdleId, Idle)> + '_ {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of all blocks, and sorts them in two ways: by when the block's value was written, and by
-    /// when they end. Each idle time is given to `count` before it is listed: `count` returns it, perhaps changed, or
-    /// none to leave it out. Its `writer_before` is none at that time, and is found later.
+    /// `count` may change or leave out each; its `writer_before` is none then, and is found later.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -245,9 +216,6 @@ impl IdleBlocks<'_> {
         sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
     }
 
-    /// Adds to the list the idle time from a block's last access so far to its access in row `end` by operator `to`.
-    /// `count` returns the idle time as it is to be listed, or none to leave it out. Adds nothing if the block was not
-    /// accessed before.
     fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), count: impl FnOnce(Idle) -> Option<Idle>) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer, writer_before: None };
@@ -258,18 +226,12 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load after each row of the trace. A block does not count while it is idle if its next access is a write, as
-    /// nobody needs its old value.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// The bytes alive after each row of the trace. A block does not count while it is idle if its next access
-            /// is a write.
+            /// A block does not count while it is idle if its next access is a write.
             load: u64[rows],
-            /// The numbers of the rows, sorted by the load after each, the highest first.
             by_load: u32[rows],
-            /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
-            /// The row of each block's malloc.
             allocated[BlockId]: u32[blocks],
         }
     }
@@ -303,7 +265,6 @@ impl Loads<'_> {
         sort::by_key(&mut self.by_load, rows, &mut self.aside, |row| !self.load[row]);
     }
 
-    /// Subtracts the `size` bytes of a block from the load after each of `rows`, where nobody needs the block's value.
     fn leave_out(&mut self, rows: Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -312,46 +273,29 @@ impl Loads<'_> {
 }
 
 workspace! {
-    /// The blocks that may be on the host at a given time. For each, how long the links between device and host have to
-    /// copy it out, and back in.
     pub(super) struct Away<'a>(most) {
         tables {
-            /// The bytes of each block that may be on the host.
             pub(super) size[AwayId]: u64[most],
-            /// For each block that may be on the host, how long the link has to copy it out, in ns: from the end of the
-            /// write of its value to the time at which a copy out has to end. `u64::MAX` if the host has the value from
-            /// the start.
+            /// The time for the copy out, in ns; `u64::MAX` if the host has the value from the start.
             since[AwayId]: u64[most],
-            /// For each block that may be on the host, how long the link has to copy it back in, in ns: from the time
-            /// at which a copy in may begin to the time at which the block must be on the device.
+            /// The time for the copy in, in ns.
             until[AwayId]: u64[most],
-            /// The indices of the blocks that may be on the host, sorted by how long ago their values were written, the
-            /// latest value first.
             by_since: u32[most],
-            /// The indices of the blocks that may be on the host, sorted by when they must be back on the device, the
-            /// earliest first.
             by_until: u32[most],
         }
         records {
-            /// For each block that may be on the host, whether its value is older than this iteration: written in the
-            /// iteration before, or never written. A copy out may then begin before this iteration.
+            /// The value is older than this iteration, so a copy out may begin before it.
             earlier[AwayId]: bool[most],
-            /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
-            /// in this one.
             later[AwayId]: bool[most],
-            /// For each idle time, the index of its block in the list of the blocks that may be on the host; none if
-            /// the block is not in the list.
             pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
-            /// How many entries of `size`, `since` and `until` are in use: one for each block that may be on the host.
             pub(super) len: u32 = 0,
         }
     }
 }
 
 impl Away<'_> {
-    /// Finds the blocks that may be on the host at the time of a row: the blocks that are idle then and read later.
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
         self.clear();
@@ -362,8 +306,6 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Finds the blocks that may be on the host while an operator runs: those with an idle time in `idle` that includes
-    /// the run of the operator.
     pub(super) fn find_in(&mut self, operator: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         self.clear();
         let (start, finish) = (program.access_time[operator], program.time[operator + 1]);
@@ -374,18 +316,12 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Empties the list of the blocks that may be on the host.
     fn clear(&mut self) {
         self.len = 0;
         self.index.fill(None);
     }
 
-    /// Adds the block of `idle`, the idle time with index `k`, to the blocks that may be on the host at a certain time.
-    /// Does nothing if that time is not within the idle time.
-    /// - `after`: whether that time is after the access that begins the idle time.
-    /// - `before`: whether it is before the access that ends the idle time.
-    /// - `start`, `finish`, `deadline`: a copy out has to end by `start`; a copy in may begin at `finish`, and has to
-    ///   end by `deadline`. Each is in ns from the start of the iteration in which it lies.
+    /// A copy out ends by `start`; a copy in lies between `finish` and `deadline`, in ns of their iterations.
     fn add(
         &mut self,
         program: &Program<'_>,
@@ -413,10 +349,7 @@ impl Away<'_> {
         self.len += 1;
     }
 
-    /// Sorts the blocks that may be on the host in two ways: by the time since their values were written, and by the
-    /// time until they must be back on the device. Both orders are taken from `idle`, which sorts as if all happened in
-    /// one iteration. So some blocks are moved behind the others: in the first order those whose value is older than
-    /// this iteration, in the second those that must be back only in the next.
+    /// Both orders come from `idle`, which takes all as one iteration; so some blocks are moved to the end.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, len, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -434,9 +367,6 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that can be on the host, of the blocks that may be there: the lesser of what the link out can
-    /// copy to the host in time and what the link in can copy back in time. A schedule may take longer than the
-    /// original, which gives the links more time; `delay` says how much.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -457,30 +387,18 @@ impl Away<'_> {
     }
 }
 
-/// The time, in ns, by which a schedule takes longer than the original. It is divided at one operator into time that is
-/// added before it and time that is added after it. In [`least_load`] a row takes the place of the operator.
+/// In ns. In [`least_load`] a row takes the place of the operator.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
-    /// The time, in ns, that is added before the operator at which the overhead is divided: the operator runs so much
-    /// later than in the original.
     pub(super) before: f64,
-    /// The time, in ns, that is added from the operator at which the overhead is divided to the end of the iteration.
     pub(super) after: f64,
-    /// How many ns longer than in the original the whole iteration takes: the overhead.
     pub(super) whole: f64,
 }
 
-/// The most steps in the search for the best division of the time that a schedule adds to the original into time before
-/// an operator and time after it. Each step cuts off a third of the interval in which the best division lies.
+/// Each step cuts off a third of the interval with the best division.
 const DIVISIONS: u32 = 48;
 
-/// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer
-/// than the original. These ns are divided into time added before the operator and time added after it, in the way that
-/// is best. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either time grows.
-/// The result may be a little too high, as the best division is found approximately. If `enough`, a number of bytes, is
-/// given, the search ends once it is known whether that many bytes can be away. The result then says only this: if it
-/// is below `enough`, that many bytes cannot be away. Cost: up to 3 calls of `elsewhere` in each of up to [`DIVISIONS`]
-/// steps.
+/// `elsewhere` must be concave and not fall as either time grows. A result below `enough` proves only that.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // The bytes if `high` is added before the operator, and all of `whole` but `low` after it. For every division
@@ -501,7 +419,6 @@ pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(
     within(low, high)
 }
 
-/// A number of bytes or of nanoseconds as an `f64`.
 #[expect(clippy::cast_precision_loss, reason = "a bound is made a little lower in the end")]
 pub(super) const fn bytes(bytes: u64) -> f64 {
     bytes as f64

@@ -5,16 +5,12 @@ use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
-    /// A set of numbers, empty at first.
     pub(super) struct Members<'a, I>(n) {
         records {
-            /// The members of the set: the first `len` entries of this table.
             list: I[n],
-            /// For each number below n, its index in `list`; none if the number is not in the set.
             place[I]: Option<u32>[n],
         }
         state {
-            /// How many members the set has.
             len: u32 = 0,
         }
     }
@@ -40,8 +36,6 @@ impl<I: Id> Members<'_, I> {
         self.list.range(0, self.len)
     }
 
-    /// The number that stands last in the list of members; none if the set is empty. A caller that takes one member
-    /// after the other, to empty the set, begins with this one.
     #[inline]
     pub(super) fn last(&self) -> Option<I> {
         self.len.checked_sub(1).map(|last| self.get(last))
@@ -55,8 +49,7 @@ impl<I: Id> Members<'_, I> {
         }
     }
 
-    /// Removes a number from the set; does nothing if it is not a member. The last number in the list of members moves
-    /// to the place of the removed one.
+    /// The last member takes the place of the removed one.
     pub(super) fn remove(&mut self, number: I) {
         if let Some(place) = self.place.get(number) {
             self.len -= 1;

@@ -7,19 +7,13 @@
 use crate::id::Id;
 use crate::workspace::workspace;
 
-/// The entry for a number that has no key, and so takes no part in the search for the least key.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
-    /// A tournament tree over the numbers below n: finds the one with the least key. A number may have no key, and then
-    /// takes no part; at first none has one.
     pub(super) struct Tournament<'a, I>(n) then begin {
         tables {
-            /// The key of each number from 0 to n - 1; [`ABSENT`] if the number has none. The number with the least key
-            /// wins; a number without a key never does.
             key[I]: u64[n],
-            /// For each inner node of the tree, the number with the least key below the node. Node 1 is the root, the
-            /// children of node k are 2 k and 2 k + 1, and the leaf of number i is node n + i.
+            /// Node 1 is the root, the children of k are 2k and 2k + 1, number i is leaf n + i.
             winner: u32[n],
         }
         state {
@@ -29,8 +23,6 @@ workspace! {
 }
 
 impl<I: Id> Tournament<'_, I> {
-    /// Begins with a tree in which no number has a key; each inner node holds one of the numbers in the leaves below
-    /// it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
@@ -38,13 +30,11 @@ impl<I: Id> Tournament<'_, I> {
         }
     }
 
-    /// Takes the keys of all numbers away, so that none takes part in the search for the least key. The inner nodes of
-    /// the tree are left as they are: where no number below a node has a key, the node may hold any of them.
+    /// Inner nodes stay: below one without keys, any number may be its winner.
     pub(super) fn clear(&mut self) {
         self.key.fill(ABSENT);
     }
 
-    /// The least key in the tree, and its number; none if no number has a key.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, I)> {
         let number = if self.n > 0 { self.at(1) } else { return None };
@@ -58,7 +48,7 @@ impl<I: Id> Tournament<'_, I> {
         }
     }
 
-    /// Gives a number a key, less than `u64::MAX`. From then on the number takes part in the search for the least key.
+    /// `key` is less than `u64::MAX`.
     pub(super) fn set(&mut self, number: I, key: u64) {
         self.key[number] = key;
         let mut node = number.number() + self.n;
@@ -74,7 +64,6 @@ impl<I: Id> Tournament<'_, I> {
         }
     }
 
-    /// The number with the least key below a node of the tree; for a leaf, the leaf's own number.
     #[inline]
     fn at(&self, node: u32) -> I {
         I::of(if node < self.n { self.winner[node] } else { node - self.n })

@@ -24,26 +24,17 @@ use crate::table::{Field, Record, Records, enum_field, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
 
-/// The number that stands for no operator, or for no use of a value.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Who decides when the memory of a block is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The recording decides: the block is allocated and freed as recorded.
     Recorded,
-    /// The block is the workspace of one operator: its malloc and its free are both among the rows of this operator.
     Local,
-    /// The plan of recomputation decides: the block is allocated where it is written, and may be freed wherever memory
-    /// is short, as every value of it can be recomputed.
     Managed,
-    /// The block is allocated at its first write and freed after its last access; the plan of recomputation writes the
-    /// rows of both. It is never freed before its last access, as one of its values cannot be recomputed.
     Lasting,
 }
 
 impl Owner {
-    /// Whether the plan of recomputation, not the recording, decides where the block is allocated and freed.
     #[inline]
     const fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::Lasting)
@@ -53,20 +44,15 @@ impl Owner {
 enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
 ids! {
-    /// The number of a version, the value that a block holds from one write to the next.
     pub(in crate::rewrite) struct VersionId;
 }
 
-/// A block that an operator reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) block: BlockId,
-    /// The value of the block that the operator reads or writes.
     pub(super) version: VersionId,
-    /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
-    /// Whether the block is persistent, as a running mean is, and the operator both reads and writes it. A
-    /// recomputation of the operator does not access such a block.
+    /// A persistent block that is read and written, like a running mean: a recomputation leaves it alone.
     pub(super) updated: bool,
     owner: Owner,
 }
@@ -78,8 +64,7 @@ impl Reference {
     }
 }
 
-/// Packs a reference into three numbers: the block, its value, and all other fields together. The search for
-/// recomputation reads references more often than other records, and short ones are read faster.
+/// Packed into three numbers, as the search reads references most often.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -95,19 +80,15 @@ impl Record for Reference {
 }
 
 record! {
-    /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The operator that writes the value. None if the block is read before any operator writes it: the block holds
-        /// the value from the start, or the value is undefined.
         pub(super) writer: Option<u32>,
-        /// The first operator that overwrites or frees the block while it holds the value; [`NONE`] if none does.
+        /// The first operator that overwrites or frees the block; [`NONE`] if none does.
         until: u32,
     }
 }
 
 record! {
-    /// A value that an operator writes, of a block all of whose values can be recomputed.
     pub(super) struct Made {
         pub(super) block: BlockId,
         pub(super) version: VersionId,
@@ -115,101 +96,57 @@ record! {
 }
 
 record! {
-    /// The input over which an operator may write its output, and that output.
     pub(super) struct InPlace {
-        /// The block that the operator reads and may write its output over; none if it may not write over an input. The
-        /// plan of recomputation, not the recording, decides when it is allocated and freed.
         input: Option<BlockId>,
-        /// The value that the input block holds when the operator reads it.
         pub(super) version: VersionId,
-        /// The block that the operator writes, of the same size as the input. The plan of recomputation, not the
-        /// recording, decides when it is allocated and freed.
         pub(super) output: BlockId,
     }
 }
 
 record! {
-    /// What is noted of a block while the trace is read row by row: its latest accesses, its malloc and its free. From
-    /// this follows which operator makes each value, and which operators read it.
     struct Seen {
-        /// The value that the block holds at the row that is read; none if it holds none yet.
         version: Option<VersionId>,
-        /// The last operator so far that read the block; none if none did.
         read: Option<u32>,
-        /// The last operator so far that wrote the block; none if none did.
         written: Option<u32>,
-        /// The operator to whose rows the block's malloc belongs; none until that row has been read.
         allocated: Option<u32>,
-        /// The operator to whose rows the block's free belongs; none until that row has been read.
         freed: Option<u32>,
     }
 }
 
 workspace! {
-    /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each operator, the most bytes that it adds to the load while it runs. Only its workspaces count, and
-            /// the blocks that are allocated and freed as recorded.
+            /// The most bytes added while it runs, by workspaces and recorded blocks only.
             pub(super) most: u64[rows + 1],
-            /// For each operator, the bytes of the blocks that it allocates, minus the bytes of the blocks that it
-            /// frees. Only blocks that are allocated and freed as recorded count. The number may be negative, and is
-            /// kept in two's complement.
+            /// Bytes allocated less bytes freed, of recorded blocks only; in two's complement.
             pub(super) left: u64[rows + 1],
-            /// For each operator, the most bytes that its workspaces take at one time.
             pub(super) local: u64[rows + 1],
-            /// For each operator, 1 if it may be recomputed, else 0.
             recomputable: u32[rows + 1],
-            /// For each operator, the index at which its entries begin in `reference`, the list of the blocks that
-            /// operators read or write. After the last operator comes one more entry: the length of the list.
             first_reference: u32[rows + 2],
-            /// For each operator, the index at which its entries begin in `managed`, the list of the blocks that
-            /// operators read or write and that the plan of recomputation allocates and frees. After the last operator
-            /// comes one more entry: the length of the list.
             first_managed: u32[rows + 2],
-            /// For each operator o, the first operator (o or a later one) that overwrites or frees a block whose value
-            /// a recomputation of o reads or writes. Once that operator has run, o cannot be recomputed any more.
-            /// [`NONE`] if there is no such operator. Only blocks that are allocated and freed as recorded count.
-            /// Persistent blocks that o both reads and writes, such as a running mean, do not count either.
+            /// The first operator after which it cannot be recomputed; [`NONE`] if none. Only recorded blocks count.
             until: u32[rows + 1],
-            /// For each operator, the index at which its entries begin in `made`, the list of the written values that
-            /// can be recomputed. After the last operator comes one more entry: the length of the list.
             first_made: u32[rows + 2],
-            /// For each value of a block, the index at which its entries begin in `uses`, the list of the operators
-            /// that read it. After the last value comes one more entry: the length of the list.
             first_use[VersionId]: u32[rows + blocks + 1],
-            /// The operators that read each value: those of value 0 in ascending order, then those of value 1, and so
-            /// on.
             uses: u32[rows],
         }
         records {
             owner[BlockId]: Owner[blocks],
-            /// The reads and writes of blocks by operators, sorted by operator. If an operator reads a block and then
-            /// writes it, the block has one entry for the read and one for the write; further accesses by the same
-            /// operator add none.
             reference: Reference[rows],
-            /// The entries of `reference` whose block the plan of recomputation allocates and frees, sorted by
-            /// operator.
             managed: Reference[rows],
-            /// The values that can be recomputed, sorted by the operator that writes them.
             made: Made[rows],
             version[VersionId]: Version[rows + blocks],
             in_place: InPlace[rows + 1],
-            /// For each block, its latest accesses, its malloc and its free, noted while the trace is read row by row.
             seen[BlockId]: Seen[blocks],
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many versions there are: values that the blocks hold, each from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
 impl<'a> Values<'a> {
-    /// Finds the values in the trace of `program`, in which nothing is copied or recomputed: which operator makes each
-    /// value, which operators read it, and whether it can be recomputed. `recorded` says of each operator whether it
-    /// may be recomputed and whether it may work in place.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -221,44 +158,34 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// The references of an operator: the blocks that it accesses, in the order of its rows. A block is listed once if
-    /// the operator only reads it, or writes it first. It is listed twice if the operator reads it and then writes it.
     #[inline]
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
     }
 
-    /// The references of an operator to blocks that the plan of recomputation allocates and frees, in the order of its
-    /// rows.
     #[inline]
     pub(super) fn managed(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.managed_range(operator);
         self.managed.range(first, end)
     }
 
-    /// The references of an operator to blocks that the plan of recomputation allocates and frees, as indices in
-    /// `managed`, the list of all such references: the first, and one past the last.
+    /// As indices in `managed`: the first, and one past the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// Entry `i` of `managed`, a list of the operators' reads and writes of blocks that the plan of recomputation
-    /// allocates and frees. [`managed_range`](Self::managed_range) tells which entries are an operator's.
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)
     }
 
-    /// The values that an operator writes and that can be recomputed, in the order of its rows.
     #[inline]
     pub(super) fn made(&self, operator: u32) -> impl Iterator<Item = Made> + '_ {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The blocks that an operator reads or writes, as indices in the list of all references: the first, and one past
-    /// the last.
     #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
@@ -269,28 +196,21 @@ impl<'a> Values<'a> {
         self.reference.get(i)
     }
 
-    /// The block that holds a value.
     #[inline]
     pub(super) fn block(&self, version: VersionId) -> BlockId {
         self.version.get(version).block
     }
 
-    /// The operator that writes a value and may be recomputed; none if no operator writes the value, or if the one that
-    /// does may not be recomputed.
     #[inline]
     pub(super) fn maker(&self, version: VersionId) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The uses of a value, one for each operator that reads it, as indices in the list of all uses: the first, and one
-    /// past the last. [`user`](Self::user) tells which operator has such an index.
     #[inline]
     pub(super) fn uses(&self, version: VersionId) -> (u32, u32) {
         (self.first_use[version], self.first_use[version.next()])
     }
 
-    /// The operator at index `i` of the list of all uses: it reads the value to which this index belongs. The uses of
-    /// one value are sorted by operator.
     #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
@@ -301,7 +221,6 @@ impl<'a> Values<'a> {
         self.recomputable[operator] > 0
     }
 
-    /// Who decides when the memory of a block is allocated and freed.
     #[inline]
     pub(super) fn owner(&self, block: BlockId) -> Owner {
         self.owner.get(block)
@@ -312,29 +231,22 @@ impl<'a> Values<'a> {
         self.owner(block).is_managed()
     }
 
-    /// Whether every value of a block can be recomputed.
     #[inline]
     pub(super) fn can_recompute(&self, block: BlockId) -> bool {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a value that `operator` reads or writes is lost when operator `before` begins: `operator` itself, or one
-    /// between it and `before`, has overwritten or freed the value's block. Only blocks that are allocated and freed as
-    /// recorded count. Of these, the persistent ones that `operator` both reads and writes do not count either: a
-    /// recomputation does not access them.
+    /// A value that `operator` reads or writes was overwritten or freed before `before`.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
     }
 
-    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no value
-    /// that it reads or writes [is gone](Self::is_gone) by then.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.is_gone(operator, now)
     }
 
-    /// Sets the entry of each block in `costs` to the cost of recomputing all of the block's values once, in ns per
-    /// byte. All inputs are taken to be on the device. Infinite for a block whose values cannot all be recomputed.
+    /// In ns per byte, all inputs on the device; infinite if it cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64, BlockId>) {
         for b in self.program.blocks() {
@@ -349,15 +261,11 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The input block over which an operator may write its output, and an [`InPlace`], which names the output block
-    /// and the value of the input that is read. None if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds the values that blocks hold from one write to the next, which of them each operator reads and writes, and
-    /// which operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -411,8 +319,6 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// Notes that an operator overwrites or frees the block that holds the value `version`, so that the value is lost.
-    /// Does nothing if `version` is none: then the block holds no value.
     fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -420,7 +326,6 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds for each block who decides when its memory is allocated and freed (its [`Owner`]).
     fn find_owners(&mut self) {
         for b in self.program.blocks().filter(|&b| !self.program.is_persistent(b)) {
             let seen = self.seen.get(b);
@@ -445,10 +350,6 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes into each reference the [`Owner`] of its block, who decides when the block is allocated and freed. Lists
-    /// in `managed` the references to blocks that the plan of recomputation allocates and frees, and in `made` the
-    /// values that can be recomputed. Fills `until`: for each operator, the one after which it cannot be recomputed any
-    /// more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {
@@ -474,9 +375,6 @@ impl<'a> Values<'a> {
         (self.first_managed[end], self.first_made[end]) = (managed, made);
     }
 
-    /// Finds the operators that may write their first output over their first input, and notes the blocks of input and
-    /// output. Both have to be blocks of one size that the plan of recomputation allocates and frees. The operator must
-    /// not also write the input or read the output.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
@@ -491,10 +389,6 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`); the
-    /// bytes that it allocates minus those that it frees (`left`); and the most that its workspaces take at one time
-    /// (`local`). `most` and `left` count only the workspaces and the blocks that are allocated and freed where the
-    /// recording does so. They leave out the blocks that the plan of recomputation allocates and frees.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {
@@ -522,7 +416,6 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Lists the operators that read each value.
     fn list_uses(&mut self) {
         let reads = |values: &Self, i: u32| Some(values.reference(i).version).filter(|_| !values.reference(i).writes);
         for i in 0..self.first_reference[self.program.operators] {

@@ -6,13 +6,10 @@ use crate::error::Buffer;
 use crate::id::Id;
 use crate::trace::{Event, Op, Row};
 
-/// Writes rows of a trace to `out`. Rows for which `out` is too short are only counted, so that the error can tell how
-/// many are needed.
+/// Rows beyond `out` are only counted, so that the error tells how many are needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
-    /// How many rows were pushed. Rows for which `out` was too short count too.
     len: usize,
-    /// The time of the row that was pushed last, in ns.
     time_ns: u64,
 }
 
@@ -21,7 +18,6 @@ impl<'a> Writer<'a> {
         Self { out, len: 0, time_ns: 0 }
     }
 
-    /// How many rows were pushed. Rows for which `out` was too short count too.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -34,20 +30,16 @@ impl<'a> Writer<'a> {
         self.time_ns = row.time_ns;
     }
 
-    /// Writes a row, with the time of the row that was written before it.
     pub(super) fn event(&mut self, event: Event, block: BlockId, bytes: u64, op: Op) {
         self.push(Row { time_ns: self.time_ns, bytes, block: block.number(), op, event });
     }
 
-    /// Changes the time of the row that was written last to `time_ns`.
     pub(super) fn end_at(&mut self, time_ns: u64) {
         if let Some(last) = self.len.checked_sub(1).and_then(|last| self.out.get_mut(last)) {
             last.time_ns = time_ns;
         }
     }
 
-    /// Ends the writing and returns how many rows were written; [`Error::BufferTooSmall`] if `out` was too short for
-    /// all rows.
     pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });

@@ -31,11 +31,9 @@ impl Device {
         ("amd-unified", "one memory for host and device", Self::UNIFIED),
     ];
 
-    /// A device that swaps to a disk in place of the host's memory, with the bandwidths of long sequential copies.
     const DISK: Self =
         Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) };
 
-    /// A device that shares one memory with the host. Nothing is swapped, so the bandwidth given here is not used.
     const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
     /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs each way, and a host of unlimited

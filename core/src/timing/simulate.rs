@@ -204,24 +204,16 @@ pub fn simulate(
     Ok(run)
 }
 
-/// The state of the simulation: how far the three queues (compute, copies out, copies in) have come, and when the
-/// latest copies of each block end.
 struct Queues<'a> {
     device: Device,
-    /// The time up to which the queue of operators (compute) is simulated, in ns from the start of the iteration.
     compute: f64,
     links: Links,
-    /// By block: when its latest copy out ends, in ns, stored as the bits of an `f64`; 0 if it was not copied out since
-    /// its malloc.
+    /// The end of the block's latest copy out, in ns, as the bits of an `f64`; 0 if none since its malloc.
     copied_out: Table<'a, u64>,
-    /// By block: when its latest copy in ends, in ns, stored as the bits of an `f64`; 0 if it was not copied in since
-    /// its malloc.
     copied_in: Table<'a, u64>,
 }
 
 impl<'a> Queues<'a> {
-    /// The queues of operators and copies of a device at the start of an iteration, all empty. `blocks` is the number
-    /// of blocks that may be copied.
     fn new(device: &Device, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
         let (copied_out, copied_in) = (scratch.words(blocks), scratch.words(blocks));
         Self { compute: 0.0, device: *device, links: Links::new(), copied_out, copied_in }
@@ -232,9 +224,6 @@ impl<'a> Queues<'a> {
         self.compute += ns as f64;
     }
 
-    /// Delays compute until the copies of the block that `access` reads or writes are done: the copy in and, for a
-    /// write, the copy out too. Called for all accesses of an operator when the operator starts, and for each access to
-    /// a mask.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {
@@ -242,8 +231,6 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// Delays compute until the row `mask`, which writes the mask of block `masked`, may run: until the mask's copies,
-    /// and the copy in of the block, are done. If `masked` is `None`, only the mask's copies count.
     fn wait_to_mask(&mut self, mask: &Row, masked: Option<u32>) {
         self.wait(mask);
         if let Some(block) = masked {

@@ -25,38 +25,22 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// Length of the workspace for [`Dependencies::new`], which finds which operators of a graph wait for which others.
-/// `nodes` is the number of operators, `operands` how many inputs and outputs they have together.
 pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
 }
 
-/// Which nodes (operators) of a graph have to wait for which others, and the nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// For each tensor: the index at which its reads and writes begin in `accesses`, a list sorted by tensor.
     first: Table<'a, u32>,
-    /// For each tensor: how many nodes (operators) read or write it, which is how many entries the tensor has in
-    /// `accesses`.
     len: Table<'a, u32>,
-    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). The
-    /// first number of an entry is that of a node. The second number has two bits: whether the node reads ([`READ`])
-    /// and whether it writes ([`WRITE`]) the tensor. A node that writes a persistent tensor has both bits: it updates
-    /// the value that the tensor has already.
+    /// A node, then its bits [`READ`] and [`WRITE`]. An update of a persistent tensor has both.
     accesses: Table<'a, [u32; 2]>,
-    /// For each node (operator): the index in `to` at which the list of the nodes that wait for it begins. After the
-    /// last node comes one more entry: how many entries of `to` are in use.
     begin: Table<'a, u32>,
-    /// The successors of each node (operator), node by node: the numbers of the nodes that wait for it. A successor may
-    /// be listed twice.
+    /// The nodes that wait for each node. A successor may be listed twice.
     to: Table<'a, u32>,
-    /// The numbers of the nodes (operators) in topological order: each after all nodes that it waits for.
     order: Table<'a, u32>,
 }
 
 impl<'a> Dependencies<'a> {
-    /// Finds which nodes (operators) of a graph wait for which, and a topological order of the nodes. Returns an error
-    /// for an input or output that is no tensor of the graph, for a tensor that is produced twice, for a cycle, and for
-    /// 2²⁸ or more tensors, nodes or operands.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -78,30 +62,24 @@ impl<'a> Dependencies<'a> {
         Ok(new)
     }
 
-    /// The numbers of the nodes (operators) in topological order: each after all nodes that it waits for.
     pub(crate) fn order(&self) -> &[u32] {
         self.order.first(u32::MAX)
     }
 
-    /// The numbers of the nodes (operators) that wait for the node `node`. A number may be listed twice.
     pub(crate) fn successors(&self, node: u32) -> &[u32] {
         let (begin, end) = (self.begin[node], self.begin[node + 1]);
         let to = self.to.first(end);
         to.get(usize::try_from(begin).unwrap_or(usize::MAX)..).unwrap_or_default()
     }
 
-    /// How many nodes (operators) read or write a tensor.
     pub(crate) fn users(&self, tensor: u32) -> u32 {
         self.len[tensor]
     }
 
-    /// The numbers of the nodes (operators) that read or write a tensor, in the order in which the graph lists them.
     pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
         self.entries(tensor).map(|i| self.accesses[i][0])
     }
 
-    /// The node (operator) that produces a tensor: the one that writes the tensor without reading it. `None` if there
-    /// is none, and for a persistent tensor.
     pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
         self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
     }
@@ -110,8 +88,6 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// Lists in `accesses` which nodes (operators) read or write each tensor, tensor by tensor. Returns an error for an
-    /// input or output that is no tensor of the graph, and for a tensor that is produced twice.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -158,8 +134,6 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// Finds which nodes (operators) wait for which. Lists them in `to`: first the nodes that wait for node 0, then
-    /// those that wait for node 1, and so on.
     fn connect(&mut self, graph: &Graph<'_>) {
         // The counts are written two places further on. Adding them up puts the begin of each node one place further
         // on, and filling `to` then moves it to its own place.
@@ -177,8 +151,6 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// Puts the nodes (operators) of the graph in topological order, by Kahn's algorithm; an error if they form a
-    /// cycle.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
         let mut heap = Heap::lend(n, scratch);
@@ -228,10 +200,7 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge(a, b)` for pairs of nodes (operators) that read or write the same tensor, where b has to wait for a.
-/// `accesses` lists the reads and writes of all tensors, tensor by tensor; `entries` are the indices in it for this
-/// tensor. Not every such pair is needed: where a third node has to run after a and before b, the call for a and b may
-/// be left out.
+/// An edge may be left out where a third node runs in between.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

@@ -157,24 +157,18 @@ pub fn read_results(graph: &Graph<'_>, rows: &mut [Row], len: usize) -> Result<u
     Ok(needed)
 }
 
-/// Writes the rows of a graph's trace, operator by operator. Counts for each tensor how many of the operators that use
-/// it have not run, so that the tensor is freed after the last of them.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
     len: u32,
     time_ns: u64,
-    /// For each tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// For each tensor: 1 + the number of the operator that used it last; 0 if no operator has used it yet, or after
-    /// the tensor is freed. With this, a tensor that an operator names twice is read, counted and freed only once.
+    /// 1 + the operator that used the tensor last; 0 if none has, or after its free.
     seen: Table<'a, u32>,
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows of a trace that come before the rows of the first operator. First the persistent tensors, such
-    /// as weights, are allocated: only a block that is allocated before the first access counts as holding its value
-    /// from the iteration before. Then the inputs of the iteration are allocated and written.
+    /// Only a block allocated before the first access counts as holding its earlier value.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);
@@ -196,9 +190,6 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Writes the rows of one operator, the node `node` of the graph, to the trace: its mallocs, reads, writes and
-    /// frees. `workspace` is the number of the block for the memory that the operator needs only while it runs; it is
-    /// not used if the operator needs none.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {
@@ -258,7 +249,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
-    /// For each operator: the tensors that it reads, the tensors that it writes, and the bytes of its workspace.
+    /// For each operator: the tensors read, the tensors written, the bytes of its workspace.
     type List = Vec<(Vec<u32>, Vec<u32>, u64)>;
 
     fn trace(tensors: &[Tensor], list: &List) -> Result<Vec<Row>, Error> {
@@ -277,7 +268,6 @@ mod tests {
         vec![Tensor { bytes: 8, storage: Storage::Transient }; n]
     }
 
-    /// The operators in the order in which they run.
     fn order(rows: &[Row]) -> Vec<u32> {
         let mut order = Vec::new();
         for r in rows {
@@ -363,9 +353,6 @@ mod tests {
         assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
     }
 
-    /// Whether a tensor that operators `a` and `b` both access requires that `a` runs before `b`. The operator that
-    /// produces a tensor runs before all others that access it. If neither produces the tensor but one of the two
-    /// writes it, the one that is listed first runs first.
     fn before(tensors: &[Tensor], list: &List, a: usize, b: usize) -> bool {
         let accesses = |n: usize, t: u32| {
             let (inputs, outputs, _) = &list[n];

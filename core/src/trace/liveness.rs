@@ -94,24 +94,14 @@ pub fn lifetimes(
     Ok(needed)
 }
 
-/// Length of the workspace for [`of_rows`], which finds the live range to which each row belongs. `rows` is the length
-/// of the trace, and `blocks` how many block numbers it has.
 pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
 
 ids! {
-    /// The type of the number of a residency, which is a live range of a block. The residencies of all blocks are
-    /// numbered from 0, in the order of their mallocs.
     pub(crate) struct ResidencyId;
 }
 
-/// Finds for each row of a trace the residency to which it belongs: the live range of the row's block at this row. The
-/// table that is returned has the number of the residency at the index of the row.
-///
-/// # Errors
-/// [`Error::Row`] for the first row that cannot follow the rows before it, such as a free of a block that is not
-/// allocated, and for 2³² or more rows.
 pub(crate) fn of_rows<'a>(
     rows: &[Row],
     block_count: usize,
@@ -123,18 +113,11 @@ pub(crate) fn of_rows<'a>(
     Ok(of)
 }
 
-/// Checks that each row of a trace can follow the rows before it. Returns an error for the first row that cannot, such
-/// as a free of a block that is not allocated; for 2³² or more rows; for a `block_count` of 2²⁸ or more; and if the
-/// workspace is too short.
 pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
     block::check_count(block_count)?;
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row of a trace, with four values: the index of the row; the row; and two numbers of the
-/// residency (live range) to which the row belongs, both from 0. The first counts the residencies of all blocks, in the
-/// order of their mallocs; the second those of this block alone. Returns an error for a row that cannot follow the rows
-/// before it.
 fn follow(
     rows: &[Row],
     block_count: usize,

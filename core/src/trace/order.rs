@@ -43,8 +43,7 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// The search for a lower bound by minimum cuts begins no further cut when it has looked at this number of arcs of its
-/// flow networks. That takes about half a second.
+/// In arcs of flow networks; about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// Limits on the work of the search for the order of operators with the least max load.
@@ -59,8 +58,6 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Default limits on the search for an order of operators. With them the search takes a second at most for 1,000
-    /// operators.
     fn default() -> Self {
         Self { states: 20_000, width: 64 }
     }
@@ -123,15 +120,11 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace for [`by_cuts`], which finds a lower bound on the max load of all orders by minimum cuts. It
-/// does not include the memory of the [`Model`], the operators and tensors on which `by_cuts` works.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace for [`search`], the search for an order of operators. It does not include the memory of the
-/// [`Model`], the operators and tensors on which the search works.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
@@ -263,9 +256,6 @@ fn least_load_by(
     Ok(search(&mut model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load, in bytes, of all orders of the operators. A minimum cut of a flow network gives, for
-/// each operator, the fewest bytes that can be alive while it runs; the highest of these figures is the bound. The
-/// operators during which the most bytes are alive in `order` are looked at first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);
@@ -281,10 +271,6 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
-/// Searches for an order of operators with a lower max load than that of `order`, which must be a valid order. Writes
-/// the best order found to `order`; if it finds no better one, the max load of `order` stays the same. Returns the max
-/// loads of the order found and of the given one, and a lower bound on the max load of all orders. `lower_bound` is a
-/// bound that is known before, in bytes; 0 if none is. Ends early when `stops` returns true.
 pub(crate) fn search(
     model: &mut Model<'_>,
     lower_bound: u64,
@@ -313,7 +299,6 @@ pub(crate) fn search(
     found
 }
 
-/// Removes from `order`, which has all operators, the sources that the search leaves out ([`Model::put_off_sources`]).
 fn leave_out_late(model: &Model<'_>, order: &mut Table<'_, u32>) {
     let mut len = 0;
     for i in 0..model.operators {
@@ -324,8 +309,6 @@ fn leave_out_late(model: &Model<'_>, order: &mut Table<'_, u32>) {
     }
 }
 
-/// Adds to `order` the sources that the search has left out ([`Model::put_off_sources`]), each right before the first
-/// operator that waits for it. Before the call `order` has all other operators.
 fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Workspace<'_>) {
     let n = usize::try_from(model.operators).unwrap_or(0);
     let (mut place, mut aside) = (scratch.indices(n), scratch.indices(n));
@@ -341,10 +324,6 @@ fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Wor
     });
 }
 
-/// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,
-/// and which operators wait for which. Then calls `reuse`: it is to tell the model over which inputs the operators may
-/// write their outputs. Returns an error for a tensor of 0 bytes that is used or persistent, if the sum of all sizes
-/// overflows, and if `reuse` does.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

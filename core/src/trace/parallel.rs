@@ -38,8 +38,6 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// How many operators of the topological order are looked at together when ancestors and descendants are searched for:
-/// one for each bit of a word.
 const SLICE: u32 = u64::BITS;
 
 /// Length of the workspace for [`lifetimes`], which finds lifetimes for operators that run in parallel. `nodes` is how
@@ -195,45 +193,27 @@ pub fn longest_paths(
     Ok(())
 }
 
-/// How lifetimes are extended, so that operators that may run at the same time share no memory: their ends are moved to
-/// later steps, or their beginnings to earlier ones, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// In each region, either the ends or the beginnings are extended, as [`Orders::choose`] has decided. A region is a
-    /// part of the topological order of the operators; no lifetime is extended out of its region.
     Chosen,
 }
 
-/// For each operator, its place: its index in the topological order. For each place, how far a lifetime that ends or
-/// begins at this place is extended, because other operators may run at the same time.
 struct Orders<'a> {
-    /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
-    /// For each place in the topological order: 1 + the place of the next operator on the same stream; 0 if there is
-    /// none.
+    /// 1 + the place of the next operator on the same stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place p in the topological order: the earliest end of a block that the
-    /// operator at p uses. This end is 1 + q. Here q is the last place whose operator begins a block and does not wait
-    /// for the operator at p, so that it might run before that use; q is p if there is no such place after p. A block
-    /// that several operators use gets the latest of their ends.
+    /// 1 + the last place that begins a block and need not wait for this one, or 1 + this place.
     late: Table<'a, u32>,
-    /// How far beginnings are extended. For each place p in the topological order: the beginning of a block that the
-    /// operator at p allocates. The beginning is q. Here q is the first place whose operator uses a block and is not
-    /// waited for by the operator at p, so that this use might come after the allocation; q is p if there is no such
-    /// place before p.
+    /// The first place that uses a block and need not come before this one, or this place.
     early: Table<'a, u32>,
-    /// For each place in the topological order: 1 if the lifetimes that end at this place get a later end, 0 if the
-    /// lifetimes that begin at it get an earlier beginning. The value is the same within a region, a part of the order
-    /// out of which no lifetime is extended.
+    /// 1 if lifetimes that end here end later, 0 if those that begin here begin earlier.
     ends: Table<'a, u32>,
-    /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
 }
 
-/// The lifetimes that are written so far, and the number of the block in the graph that each belongs to.
 struct Writer<'b> {
     blocks: Table<'b, Block>,
     names: Table<'b, Residency>,
@@ -282,11 +262,6 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, the earliest ends of lifetimes. For each place p in the topological order, finds the last place q
-    /// after p whose operator begins a block and does not wait for the operator at p. Writes 1 + q, or 1 + p if there
-    /// is no such place. `begins` is 1 at the places at which blocks begin. The operators that wait for an operator,
-    /// its descendants, are found with bit sets, 64 places at a time, from the end of the order. `reached` is scratch
-    /// memory for these sets, a word for each place.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -313,11 +288,6 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, the beginnings of lifetimes. For each place p in the topological order, finds the first place q
-    /// before p whose operator uses a block and is not waited for by the operator at p. Writes q, or p if there is no
-    /// such place. `uses` is 1 at the places at which blocks are used. The operators that an operator waits for, its
-    /// ancestors, are found with bit sets, 64 places at a time, from the beginning of the order. `reached` is scratch
-    /// memory for these sets, a word for each place.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -343,18 +313,11 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// The operators that wait directly for the operator `node`: those that depend on it, and the next one on its
-    /// stream. `place` is the place of `node`: its index in the topological order. The operators are returned as their
-    /// places.
     fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
         let on_stream = self.next[place].checked_sub(1);
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region whether the ends or the beginnings of lifetimes are extended there: whichever gives the
-    /// lower max load in the region; ends if both give the same. A region is a part of the topological order of the `n`
-    /// operators out of which no lifetime is extended. `ends` gives the bytes alive at each place in the order if only
-    /// ends are extended, `beginnings` those if only beginnings are.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -372,8 +335,6 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Writes the lifetimes of all blocks, with their ends or beginnings extended as `extend` says. Returns how many
-    /// blocks there are. `Err` if a tensor of 0 bytes is used or is persistent.
     fn write(
         &self,
         graph: &Graph<'_>,
@@ -424,8 +385,6 @@ impl Writer<'_> {
     }
 }
 
-/// A word with a bit for each of the places `low..high` in the topological order, 64 at most: 1 where `marks` is not 0.
-/// The lowest bit is for the place `low`.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }
@@ -436,8 +395,7 @@ mod tests {
     use crate::trace::graph::{Node, Tensor};
     use std::vec::Vec;
 
-    /// For each operator of a test graph: the tensors that it reads. Operator k produces tensor k + 1; operator 0 reads
-    /// tensor 0, the input. So the operators follow each other like this: 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5.
+    /// Operator k makes tensor k + 1: 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5.
     const INPUTS: [&[u32]; 6] = [&[0], &[1], &[1], &[3], &[2, 4], &[1]];
     const OUTPUTS: [&[u32]; 6] = [&[1], &[2], &[3], &[4], &[5], &[6]];
 

@@ -37,51 +37,32 @@ use super::Event;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many of the latest events a fingerprint (a hash) covers. An equal fingerprint earlier in the stream suggests a
-/// period: the number of events after which the stream repeats. Loops within one operator are mostly too short to fill
-/// so many events, and so do not suggest a period.
+/// In events: most loops within one operator are too short to fill it.
 const SPAN: u32 = 8;
 
-/// How many older events are checked with each new event while a candidate period is verified. The check goes back from
-/// the event at which the candidate was found, and compares each event with the one a period before it. The candidate
-/// is found while the events of a period come for the second time. With four older events at a time, it is verified by
-/// the end of this second period if it is found in the first four fifths of it.
+/// With four, a candidate is mostly verified by the end of its second period.
 const BACKWARD: u32 = 4;
 
-/// The base of the rolling hash (fingerprint) of the latest events: an odd number.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
-/// [`BASE`] to the power of [`SPAN`]: the factor that takes the oldest event out of the rolling hash.
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
-/// The odd number by which a fingerprint, a rolling hash, is multiplied before the middle bits of the product choose
-/// its bucket in the hash table. The middle bits depend on all bits of the events; the low bits of the fingerprint
-/// itself depend on few. If the low bits chose the bucket, all fingerprints of a period could share their buckets with
-/// others, and be overwritten before they come again. The period would then never be found.
+/// The middle bits of the product depend on all events; by the low bits, buckets could be shared.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
-/// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
+/// The next position is 1 again. 0 is no position.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
 /// Watches a stream of mallocs, frees, reads and writes for its period: the number of events after which it repeats.
 /// Its memory does not grow.
 pub struct Detector<'a> {
-    /// The latest events, in a ring buffer. Four 64-bit words for each event: the bytes of its block; its kind and, in
-    /// the same word, how many events ago the previous event of its block was; the bytes of all blocks that are live
-    /// right after it, as far as [`push`](Detector::push) was told of them since the last restart (0 if the event came
-    /// by [`record`](Detector::record)); and the sum of the hash [`mix`] over all events up to it.
+    /// Bytes; kind and distance; live bytes after it, or 0; the sum of [`mix`] up to it.
     ring: Table<'a, [u64; 4]>,
-    /// The hash table. After each event, the hash of the last [`SPAN`] events falls into a bucket. For each bucket: the
-    /// position in the stream of the latest event after which the hash fell into it. Positions count from 1; 0 if there
-    /// was none.
+    /// By bucket: the latest position, from 1, after which the hash fell into it; 0 if none.
     seen: Table<'a, u32>,
-    /// A bit for each page of the hash table, which is [`PAGE`] buckets: 1 if the page has been cleared. A page is
-    /// cleared when it is first used.
+    /// A bit for each [`PAGE`] of buckets, which is cleared when it is first used.
     cleared: Table<'a, u32>,
-    /// The index of the newest event in the ring buffer.
     head: u32,
-    /// The position in the stream of the newest event, counted from 1; 0 before the first event.
     position: u32,
-    /// How many events the ring holds. Only events since the last [`restart`](Detector::restart) count.
     held: u32,
     longest: u32,
     fingerprint: u64,
@@ -89,43 +70,29 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The latest of the accepted periods that have ended. The events repeated with this period for so long that it was
-/// taken for the length of an iteration; then an event came that differed from the event one period before.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
-    /// The sum of the hash [`mix`] over the events of one period. It is the same whichever event the period is taken to
-    /// begin with.
+    /// The sum of [`mix`] over one period, the same wherever it begins.
     sum: u64,
-    /// How many events in a row equalled the event one period before them, up to the first one that differed.
     run: u64,
-    /// How many events have come since the period ended.
     since: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events have come since an event suggested this candidate period, that event counted too. Each of them
-    /// equals the event one period before it.
     forward: u64,
-    /// How many events before the one that suggested this candidate period are known to repeat as well. They come right
-    /// before that event, and each equals the event one period before it.
     backward: u32,
-    /// Whether older events are still to be compared, from the event that suggested this period backward, each with the
-    /// event one period before it. False once enough are compared, or one differs, or the ring holds no older ones.
     open: bool,
     accepted: bool,
 }
 
-/// One of the latest events of the stream, which the detector still holds.
 pub(crate) struct Recorded {
     pub(crate) is_malloc: bool,
     pub(crate) bytes: u64,
-    /// How many events ago the previous event of the same block was; 0 if there was none or it is not known.
+    /// To the block's previous event; 0 if there is none or it is not known.
     pub(crate) distance: u32,
-    /// The bytes of all blocks that are live right after the event; blocks from before the last
-    /// [`restart`](Detector::restart) do not count. 0 if the event came by [`record`](Detector::record).
     pub(crate) load: u64,
 }
 
@@ -135,18 +102,12 @@ pub const fn workspace(longest: usize) -> WorkspaceLen {
     WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
 }
 
-/// The number of buckets of the hash table of fingerprints: a power of two, more than four for each event of the
-/// longest period.
 const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
 
-/// How many buckets of the hash table make a page. The buckets of a page are cleared together when the first of them is
-/// used, so that a detector costs nothing to make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// How many `u32`s hold one bit for each page of 1,024 buckets of the hash table. `longest` is how many events the
-/// longest period may have.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }
@@ -218,9 +179,6 @@ impl<'a> Detector<'a> {
         position
     }
 
-    /// Takes the next event of the stream, as [`push`](Self::push) does, but does not look for a period. The event is
-    /// on a block of `bytes` bytes; `last` is the position of the event before it on the same block, 0 if there is
-    /// none. Returns the event's position in the stream.
     #[inline]
     pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let distance = self.age(last).map_or(0, |age| age + 1);
@@ -256,12 +214,10 @@ impl<'a> Detector<'a> {
         (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
 
-    /// The position in the stream that the next event will have.
     pub(crate) const fn upcoming(&self) -> u32 {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
 
-    /// How many events came after the event at this position of the stream; `None` if the ring does not hold the event.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
         let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
@@ -271,17 +227,14 @@ impl<'a> Detector<'a> {
         (known && age < self.held).then_some(age)
     }
 
-    /// The size of the block of the event at this position of the stream; `None` if the ring does not hold the event.
     pub(crate) fn bytes_at(&self, position: u32) -> Option<u64> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }
 
-    /// How many events the ring holds. Only events since the last [`restart`](Self::restart) count.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
 
-    /// The event that came `age` events before the newest; the ring must hold it.
     pub(crate) fn event(&self, age: u32) -> Recorded {
         let [bytes, word, load, _] = self.ring[self.place(age)];
         let distance = u32::try_from(word >> 8).unwrap_or(0);
@@ -292,27 +245,21 @@ impl<'a> Detector<'a> {
         if age < self.held { self.ring[self.place(age)][2] } else { 0 }
     }
 
-    /// The sum of the hash [`mix`] over all events up to the one that came `age` events before the newest. Where the
-    /// sum begins is not known: only the difference of two sums means something.
+    /// Only the difference of two sums means something.
     fn sum(&self, age: u32) -> u64 {
         self.ring[self.place(age)][3]
     }
 
-    /// The index in the ring buffer of the event that came `age` events before the newest.
     const fn place(&self, age: u32) -> u32 {
         if age <= self.head { self.head - age } else { self.head + 2 * self.longest - age }
     }
 
-    /// Whether the event that came `age` events before the newest equals the event one period before it.
     fn repeats(&self, age: u32, period: u32) -> bool {
         let ([bytes, word, ..], [bytes_before, word_before, ..]) =
             (self.ring[self.place(age)], self.ring[self.place(age + period)]);
         bytes == bytes_before && word == word_before
     }
 
-    /// Verifies the candidate for the period after which the stream repeats. Compares the newest event, and a few older
-    /// ones, each with the event one such period before it. If the newest one differs, the candidate is dropped. Also
-    /// forgets the latest ended period once more events have come since its end than the ring holds.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -343,9 +290,6 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Updates the fingerprint, a hash of the latest events, and finds the latest earlier event whose fingerprint fell
-    /// into the same bucket of the hash table. The distance to that event becomes the candidate period if there is no
-    /// candidate yet, the longest period is not exceeded, and that event equals the newest.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {
@@ -369,10 +313,6 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// What the hash table has for a bucket. After each event, the hash of the last [`SPAN`] events falls into a
-    /// bucket. Returns the position in the stream of the latest event after which the hash fell into this bucket.
-    /// Positions count from 1; 0 if there was none. If the page that the bucket belongs to was never used, it is
-    /// cleared first.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);
@@ -384,12 +324,7 @@ impl<'a> Detector<'a> {
         self.seen[bucket]
     }
 
-    /// Accepts the candidate as the period of the stream if all of these hold:
-    ///
-    /// - Every event of a whole period equals the event one period before it.
-    /// - As many bytes are allocated as one period ago.
-    /// - If the candidate consists of the events of the accepted period that ended last, once or several times over,
-    ///   the candidate has repeated for longer than that period did, by at least the candidate's length.
+    /// Repeats of the period that ended last must outlast it by the candidate's length.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -408,8 +343,6 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// How many events in a row, up to the newest, are known to repeat: each equals the event one candidate period
-    /// before it.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }
@@ -426,8 +359,6 @@ const fn kind(event: Event) -> u64 {
     }
 }
 
-/// A hash of an event: of its bytes, and of the word that holds its kind and how many events ago the previous event of
-/// the same block was.
 const fn mix(bytes: u64, word: u64) -> u64 {
     let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x ^ x >> 29

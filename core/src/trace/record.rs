@@ -46,7 +46,6 @@ pub struct Recorder<B> {
     blocks: u32,
     ops: u32,
     op: Op,
-    /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
     interruptions: u32,
 }
 
@@ -204,8 +203,6 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for a row that cannot be recorded. `fault` says why. The error names the row by the number that it
-    /// would have got.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

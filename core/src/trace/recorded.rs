@@ -110,84 +110,54 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
-    /// Whether the accesses of the operator `op` stay in the recorded order when a trace is rewritten. True if
-    /// [`Operator::ordered`] is true for it, and for [`Op::None`], to which the accesses without operator belong.
     pub(crate) fn is_ordered(&self, op: Op) -> bool {
         op == Op::None || self.operator(op).ordered
     }
 
-    /// The block number of the mask of `block`. The mask has a bit for each element of `block`, and is kept in place of
-    /// `block` for the gradient of a ReLU.
     pub(crate) fn mask(&self, block: u32) -> u32 {
         u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
     }
 
-    /// How many block numbers a rewritten trace may use: one for each block, and one for the mask of each block. A mask
-    /// has a bit for each element of its block, and is kept in the block's place for the gradient of a ReLU.
     pub(crate) const fn numbers(&self) -> usize {
         2 * self.blocks
     }
 
-    /// The block whose mask has the block number `number`; `None` if `number` is no mask's. A mask has a bit for each
-    /// element of its block, and is kept in the block's place for the gradient of a ReLU.
     pub(crate) fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 }
 
-/// Length of the workspace for [`Operators::new`], which finds the operators of a recording. `rows` is how many rows
-/// the recording has, `blocks` how many block numbers.
 pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
 }
 
-/// The operators of a recorded iteration. A trace that was rewritten from it to save memory is compared with them: each
-/// of its operators has to do the accesses (reads and writes of blocks) that it did in the recording.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
-    /// The row of the first access of each operator, sorted by the operators' numbers. Operators without accesses have
-    /// no entry, so the index here is not the operator's number. Accesses that belong to no operator are left out. Only
-    /// the first `first_count` entries are used.
+    /// The row of each first access, by operator. Operators without accesses have no entry.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The row of the recording at which the search for the next access that belongs to no operator begins. It is the
-    /// row after the last such access that was found; 0 at first.
     loose: usize,
-    /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// For each block: the recomputed operator that accesses it (of several, the one that began last), and how. The
-    /// first number is 1 + the recorded row of the operator's first access; 0 if there is no such operator. The second
-    /// number is 1 if it reads the block, 2 if it writes it, 3 if both.
+    /// 1 + the first access of a recomputed operator, 0 if none; then 1 read, 2 write, 3 both.
     touched: Table<'a, [u32; 2]>,
 }
 
-/// An operator of a rewritten trace that is under way: which rows it has in the recording, and how far it has come in
-/// them.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
-    /// The index, in the recording, of the row of the operator's first access.
     pub(crate) first: usize,
-    /// The index, in the recording, of the row after the operator's latest access; equal to `first` if the operator has
-    /// done no access so far.
     pub(crate) next: usize,
-    /// The index, in the recording, of the row after the operator's last access.
     pub(crate) end: usize,
     pub(crate) rerun: bool,
 }
 
 impl Progress {
-    /// Whether a malloc or free of the recording stands between the operator's first access and its last. `row` is the
-    /// index, in the recording, of the malloc or free.
     pub(crate) fn spans(self, row: u32) -> bool {
         usize::try_from(row).is_ok_and(|row| self.first < row && row < self.end)
     }
 }
 
 impl<'a> Operators<'a> {
-    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, and for
-    /// an operator that is recomputed. Also if the accesses of an operator are not next to each other: an access of
-    /// another operator, or of none, comes between two of them.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -226,14 +196,10 @@ impl<'a> Operators<'a> {
         Ok(Self { rows, first, first_count, loose: 0, persistent, touched })
     }
 
-    /// Whether a block is allocated at time 0 and never freed.
     pub(crate) fn is_persistent(&self, block: u32) -> bool {
         self.persistent[block] > 0
     }
 
-    /// Begins an operator of a rewritten trace: finds the recorded accesses that it has to do. These are the accesses
-    /// of the recorded operator of this number; for [`Op::None`], the next recorded access that belongs to no operator.
-    /// Returns `None` if there is no such access.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
@@ -257,19 +223,14 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The accesses that an operator of the rewritten trace has still to do: for each, the number of its row in the
-    /// recording, and the row. A recomputed operator leaves out the persistent blocks that it both reads and writes:
-    /// its first run has updated them, and they must not be updated twice.
+    /// A recomputation leaves out persistent blocks that it updates: the first run did so.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
         let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The time in the recording, in ns, from the operator's previous access to its access in row `row`. `progress`
-    /// says which accesses it has done. If it has done none yet, the time is taken from its first recorded access. If
-    /// it does none after `row`, the time is taken to its last recorded access. So a recomputed operator takes as long
-    /// as in the recording, though it leaves out some of its recorded accesses ([`Self::to_come`]).
+    /// In ns. Left-out accesses take their time, so that a recomputation takes as long.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         let time = |row: usize| self.rows.get(row).map_or(0, |r| r.time_ns);
         let before = progress.first.max(progress.next.saturating_sub(1));
@@ -278,16 +239,12 @@ impl<'a> Operators<'a> {
         time(until).saturating_sub(time(before))
     }
 
-    /// The time in the recording, in ns, from the last read or write before a row to this row; from time 0 if there is
-    /// none.
     pub(crate) fn since_access_before(&self, row: usize) -> u64 {
         let before = self.rows.get(..row).unwrap_or_default();
         let time = self.rows.get(row).map_or(0, |r| r.time_ns);
         time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
-    /// The row of the recording at which the operator with the number `k` begins, that of its first access; `None` if
-    /// no operator with this number has accesses.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
         let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));
@@ -296,7 +253,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// The number by which operators are sorted: 0 for [`Op::None`], else 1 + the operator's number.
+/// 0 for [`Op::None`], else 1 + the operator's number.
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
@@ -304,10 +261,7 @@ pub(crate) fn number(op: Op) -> u64 {
     }
 }
 
-/// The row after the last access of an operator, where `first` is the row of its first access. The accesses after this
-/// one belong to the operator too, up to the first with another [`Op`]: another number, none, or the same number in
-/// another kind of run, regular or recomputed. Mallocs, frees and copies between the accesses make no difference. An
-/// access with [`Op::None`] is an operator of its own.
+/// An access with [`Op::None`] is an operator of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;
@@ -322,18 +276,13 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// The operator that is under way at a row, while the rows of a trace are read in their order.
 #[derive(Default)]
 pub(crate) struct Running {
-    /// The row of the first access of the operator that is under way.
     pub(crate) first: u32,
-    /// The row after the last access of the operator that is under way.
     pub(crate) end: u32,
 }
 
 impl Running {
-    /// Goes on to the row `row`; to be called for one row of `rows` after the other. Returns whether this row is the
-    /// first access of an operator. If so, that operator is now the one under way.
     pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
         let begins = row >= self.end && at(rows, row).event.is_access();
         if begins {
@@ -343,7 +292,6 @@ impl Running {
         begins
     }
 
-    /// The rows of the operator that is under way, from its first access to its last, each with its row number.
     pub(crate) fn rows(&self, rows: &[Row]) -> impl Iterator<Item = (u32, Row)> + Clone {
         let all = usize::try_from(self.first).ok().zip(usize::try_from(self.end).ok());
         let rows = all.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
@@ -351,18 +299,13 @@ impl Running {
     }
 }
 
-/// The first block that an operator reads and the first block that it writes: its input and output for in-place reuse.
-/// Blocks that the operator allocates or frees itself are left out. `None` if it has no such read or no such write.
-/// `rows` are the operator's rows from its first access to its last.
 pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
     let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
     let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);
     first(Event::Read).zip(first(Event::Write))
 }
 
-/// Finds the next operator in the rows from `begin` on. Returns the row of its first access, the row after its last
-/// access, and the row after the frees that follow. The mallocs before the accesses and the frees after them belong to
-/// the operator. If no access is left, there is no next operator, and all three are the number of rows.
+/// The first access, the row after the last, the row after its frees; all three `rows.len()` if none is left.
 pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {

@@ -121,9 +121,6 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks one block of a plan alone: that its end fits in 64 bits and is at most the capacity of the arena, that its
-/// offset is aligned, and that it lies at its pin, the offset that the caller prescribes, if any. Returns the end of
-/// the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -142,8 +139,7 @@ fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) ->
     Ok(end)
 }
 
-/// Checks that no two blocks that are alive together share an address: constraints (3) and (4) of Sekiyama et al. 2018.
-/// Returns the max load: the most bytes that are alive at one step.
+/// Constraints (3) and (4) of Sekiyama et al. 2018.
 fn check_pairs(blocks: &[Block], offsets: &[u64], scratch: &mut Workspace<'_>) -> Result<u64, Error> {
     let n = count(blocks);
     let len = blocks.len();
@@ -195,14 +191,10 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks. The rank of a block is its place in the order of offsets. The nearest member below or above a given
-/// rank is found fast. The set is a bit set. A second, smaller bit set marks which words of the first are not 0, a
-/// third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
+/// Each level of bit sets marks the words of the one below that are not 0: O(log₆₄ n) an operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins. The lowest level
-    /// has a bit for each rank, each higher level a bit for each word of the level below. `height` is how many levels
-    /// there are; entries beyond them are 0. 6 levels are enough for all ranks of 32 bits.
+    /// Where each level begins in `words`. 6 levels are enough for ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -253,7 +245,6 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// The highest member of the set that is less than `rank`; `None` if there is none.
     fn below(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let under = word & ((1 << bit) - 1);
@@ -261,7 +252,6 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The lowest member of the set that is greater than `rank`; `None` if there is none.
     fn above(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let over = word & !(u64::MAX >> (63 - bit));
@@ -269,9 +259,6 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The member of the set nearest to `rank` on one side, below or above; `None` if there is none. `pick` decides the
-    /// side: given a word and the number of a bit, it returns the nearest set bit of the word on that side, if any. The
-    /// search climbs the levels of bit sets until a word has such a bit, and then descends to the member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {
@@ -334,10 +321,6 @@ mod tests {
             }
         }
 
-        /// `verify` accepts exactly the plans that a plain check accepts. That check looks at the capacity, alignment
-        /// and pin of each block, and at each pair of blocks that are alive together: they share no address (Sekiyama
-        /// et al. 2018). Two blocks that `verify` reports as an overlap do share an address, and the reported step is
-        /// the first at which both are alive.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             rows in prop::collection::vec((0u32..12, 1u32..6, 1u64..8, 0u64..24, 0u32..3, prop::option::weighted(0.1, 0u64..4)), 0..12),

@@ -81,8 +81,6 @@ pub fn verify_overlapping<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks two blocks of a plan that are alive together, `i` and `j`: they may share addresses only if an [`Overlap`]
-/// names them, and only as far as it allows.
 fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j: u32) -> Result<(), Error> {
     let end = |b: u32| at(offsets, b).saturating_add(at(blocks, b).size);
     if end(i) <= at(offsets, j) || end(j) <= at(offsets, i) {
@@ -99,10 +97,6 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes. For each step, the most bytes that overlaps let live blocks share at it are subtracted from
-/// the bytes alive at it; the max load is the highest difference. It changes only where a block begins, and where one
-/// ends: two outputs over one input share nothing any more once the input has ended. `by_start` lists the blocks in the
-/// order of their first steps, `by_end` in the order of their ends.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let start = |place: u32| at(blocks, by_start[place]).start;
@@ -123,9 +117,7 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that `overlaps` let live outputs share with live inputs at a step. The caller subtracts them from the
-/// bytes alive there, for a lower bound on the peak. If the overlaps of one output do not stand side by side in the
-/// slice, some bytes may count twice, and the bound is then lower than it could be.
+/// Bytes may count twice if an output's overlaps do not stand side by side: the bound is then lower.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -164,8 +156,6 @@ mod tests {
         verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
     }
 
-    /// Whether no two blocks that are alive together share an address, except as far as an [`Overlap`] of the two
-    /// allows. Every pair of blocks is looked at.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -178,8 +168,6 @@ mod tests {
         })
     }
 
-    /// The max load by its definition. For each step, the most bytes that each live output may share with its live
-    /// inputs are subtracted from the bytes alive; the max load is the highest difference.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -200,9 +188,6 @@ mod tests {
     }
 
     proptest! {
-        /// `verify_overlapping` accepts exactly the plans that `holds` accepts, and finds the max load that
-        /// `naive_max_load` finds. Blocks, offsets and overlaps are random. The input of each overlap begins before its
-        /// output and does not end after it, and all overlaps of one output stand side by side.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             lives in prop::collection::vec((0u32..8, 1u32..5, 1u64..6), 0..7),
@@ -227,8 +212,6 @@ mod tests {
         }
     }
 
-    /// Two blocks that are alive together at step 1, at which an operator reads the first and writes the second. By
-    /// [`OVERLAP`] they may share bytes if the second begins at least 3 bytes below the first.
     const PAIR: [Block; 2] = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
     const OVERLAP: Overlap = Overlap { output: 1, input: 0, distance: 3 };
 

@@ -192,9 +192,7 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks a rewritten trace by all rules that the documentation of this module lists, except the rules on addresses.
-/// Live ranges are numbered in the order of their mallocs. For each live range, `taken_over` gets 1 + the number of the
-/// live range whose memory it reuses in place; 0 if it reuses none.
+/// `taken_over` gets 1 + the live range whose memory is reused in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -236,27 +234,18 @@ fn values(
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// What is known of the recording: the sizes of its blocks, and the values that its rows read and write. A number
-/// stands for each value. Equal numbers are equal values, and 0 is an undefined value.
+/// A number stands for each value. Equal numbers are equal values; 0 is undefined.
 struct Seen<'a> {
-    /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least size that its mask may have, in bytes, with one bit for each element. An element counts as 4
-    /// bytes, or as fewer if a ReLU that accesses the block says so; if several do, the smallest element counts.
+    /// In bytes, for elements of 4 bytes, or of fewer if a ReLU says so.
     mask: Table<'a, u64>,
-    /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is row 0.
+    /// The recorded malloc and free; 0 if missing.
     rows: Table<'a, [u32; 2]>,
-    /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
-    /// and for a row that neither reads nor writes.
     value: Table<'a, u32>,
-    /// By block: the number that stands for its value at the recording's end; 0 if undefined or not allocated then.
     last: Table<'a, u32>,
 }
 
 impl<'a> Seen<'a> {
-    /// Finds the sizes of the recording's blocks, and numbers the values that its rows read and write. A copy to or
-    /// from the host, or a second malloc of a block, is refused as [`RowFault::NotRecorded`]. The caller has checked
-    /// the block numbers.
     fn new(recorded: &Recorded<'_>, operators: &Operators<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
@@ -318,63 +307,40 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// An operator of the rewritten trace that has begun and has accesses still to do.
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// False once a recomputed operator has read an undefined value, or another than in the recording: all that it
-    /// writes is then undefined, even what it wrote before that read. Otherwise true.
+    /// False once a recomputation has read another value: all that it writes is then undefined.
     same: bool,
-    /// The highest recorded row of the frees that have come between the operator's accesses so far; 0 if none has. A
-    /// malloc that comes now must stand after it in the recording, since no free may move ahead of a malloc.
+    /// The latest recorded free so far; 0 if none. A malloc that comes now must stand after it.
     freed: u32,
 }
 
-/// What is known after the rows of the rewritten trace that were checked so far: where each block is, which value it
-/// has, and which operators have run. A number stands for each value.
 struct State<'a> {
     recorded: Recorded<'a>,
     operators: Operators<'a>,
     seen: Seen<'a>,
     cyclic: bool,
-    /// By block: 1 if it is allocated on the device, 0 if not.
     resident: Table<'a, u32>,
-    /// By block: the number that stands for its value on the device; 0 for an undefined value. For a mask: the number
-    /// that stands for the value whose signs the mask holds.
+    /// For a mask: the value whose signs it holds.
     value: Table<'a, u32>,
-    /// By block: 1 + the number that stands for the value of its copy on the host; 0 before its first copy to the host.
+    /// 1 + the value of the copy on the host; 0 before the first copy.
     host: Table<'a, u32>,
-    /// By block: the number of its latest live range on the device. The live ranges of all blocks are numbered in the
-    /// order of their mallocs.
     residency: Table<'a, u32>,
-    /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
-    /// copied in before its first copy out, so that the host's copy of its initial value was used?
+    /// Is it on the device at the start? Was the host's copy of its initial value used?
     marks: Table<'a, [u32; 2]>,
-    /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// From this row of the recording on, the next [ordered](Operator::ordered) operator is looked for: the row after
-    /// the one that began last; 0 before the first. An access without operator counts as an ordered operator.
     next: usize,
-    /// By recorded row: 1 if it is the first access of an operator whose first run has begun; otherwise 0.
     begun: Table<'a, u32>,
-    /// How many reads and writes of the recording the rewritten trace has still to do.
     missing: usize,
-    /// The operator that has begun and has accesses still to do; `None` between operators.
     open: Option<Open>,
-    /// The operator of the latest access in the rewritten trace, writes of masks left out; [`Op::None`] if none.
     last: Op,
-    /// Whether any block has been read, written or copied so far, by recomputed operators too. A persistent block that
-    /// is allocated after that is not on the device at the start.
+    /// A persistent block that is allocated after any use is not on the device at the start.
     used: bool,
-    /// The block that the row before has freed, if the next row is to allocate the operator's output in the same
-    /// memory; otherwise `None`.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Checks the next row of the rewritten trace, `r`. `following` is the row after it; `None` if there is none. If
-    /// `r` is a malloc that reuses in place the memory that the row before has freed, returns two live ranges by
-    /// their numbers in the rewritten trace: the one that begins and the one that has ended. Else returns `None`.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -445,15 +411,12 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The size of a block in the recording, in bytes; `None` if the recording does not allocate this block.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row `r` is a malloc or free that may stand between two accesses of the current operator: it stands
-    /// there in the recording too, and no malloc comes after a free that it precedes in the recording, since the new
-    /// block could lie over the freed one. False for masks. Notes a free that may stand here, for later mallocs.
+    /// After a free that it precedes in the recording, a malloc could lie over the freed block.
     fn stands_inside(&mut self, r: &Row) -> bool {
         let Some(open) = self.open.as_mut().filter(|_| self.recorded.masked(r.block).is_none()) else { return false };
         let [malloc, free] = self.seen.rows[r.block];
@@ -467,8 +430,6 @@ impl State<'_> {
         }
     }
 
-    /// Whether the current operator, whose accesses done so far are in `progress`, may free block `giver` now, so that
-    /// block `taker` reuses its memory in place. False if `taker` is `None`.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -487,8 +448,6 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// Checks a row of the rewritten trace that writes the mask of `block`, and notes that the mask holds the signs of
-    /// the block's value. An error unless the operator that has just run is a ReLU that accesses `block`.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
@@ -545,8 +504,6 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Begins the operator of the next access. An error if the recording lacks the operator, or if it may not run or be
-    /// recomputed here.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
         if progress.rerun && !self.recorded.operator(op).rerun {
@@ -558,9 +515,6 @@ impl State<'_> {
         Ok(Open { progress, same: true, freed: 0 })
     }
 
-    /// Whether an operator may run for the first time now: it has not run yet and, if it is ordered, it is the next
-    /// ordered one of the recording. Marks it as run. An access without operator counts as an ordered operator.
-    /// `progress` says where in the recording the operator's accesses begin and end.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let first = u32::try_from(progress.first).unwrap_or(u32::MAX);
         if core::mem::replace(&mut self.begun[first], 1) > 0 {

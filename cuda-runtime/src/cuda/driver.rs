@@ -18,7 +18,6 @@ use crate::driver::{Code, check_init, functions};
 use crate::error::{Error, Result};
 
 functions! {
-    /// Functions of the CUDA driver that every supported version has.
     Functions {
         init: "cuInit" (c_uint);
         device_count: "cuDeviceGetCount" (*mut c_int);
@@ -48,15 +47,14 @@ functions! {
 }
 
 functions! {
-    /// The driver's function that makes a stream call a function on the host. Drivers have it from CUDA 10.0 on.
+    /// From CUDA 10.0 on.
     HostCalls {
         launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
     }
 }
 
 functions! {
-    /// The driver's functions that reserve addresses, and map memory to them piece by piece. Drivers have them from
-    /// CUDA 10.2 on.
+    /// From CUDA 10.2 on.
     VirtualMemory {
         granularity: "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, c_uint);
         reserve: "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
@@ -70,14 +68,13 @@ functions! {
 }
 
 functions! {
-    /// The driver's function that releases a GPU's primary context. Drivers have it from CUDA 11.0 on.
+    /// From CUDA 11.0 on.
     Release {
         context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
     }
 }
 
-/// The functions of this machine's driver, looked up once. A group of functions that only newer drivers have is `None`
-/// if this driver lacks one of them.
+/// A group is `None` if this driver lacks one of its functions.
 pub(super) struct Driver {
     pub(super) functions: Functions,
     pub(super) host_calls: Option<HostCalls>,
@@ -86,12 +83,6 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The CUDA driver of this machine, initialised. If that fails, the next call tries again. `ordinal` is the number
-    /// of the wanted GPU, for the error if there is none.
-    ///
-    /// # Errors
-    /// [`Error::NoDriver`] if there is no driver; [`Error::MissingSymbol`] if the driver lacks a function that all
-    /// supported drivers have; [`Error::NoDevice`] if there is no GPU; another error of `cuInit`.
     pub(super) fn get(ordinal: u32) -> Result<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {
@@ -114,10 +105,7 @@ impl Driver {
     }
 }
 
-/// Turns the number `code`, which the driver's function `call` has returned, into a `Result`, for functions that
-/// allocate. 0 is success. 2 says that memory is used up: the error is [`Error::OutOfMemory`] with `memory`, the kind
-/// of memory, and `bytes`, how many were asked for. After some errors nothing works any more in this CUDA context: they
-/// become [`Error::Lost`]. All other errors become [`Error::Driver`].
+/// 2 says that memory is used up.
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

@@ -35,8 +35,7 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number that the next backend gets. Functions that a backend's streams are to run on the host are kept under its
-/// number, so that they are dropped when the backend is.
+/// Host calls are kept under this number, to be dropped with the backend.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {
@@ -45,8 +44,7 @@ struct Shared {
     context: CUcontext,
     attributes: Attributes,
     virtual_memory: Option<(VirtualMemory, u64)>,
-    /// Whether arenas are allocated so that other devices, such as network cards, can read and write them directly
-    /// (`GPUDirect` RDMA).
+    /// Other devices can read and write arenas directly (`GPUDirect` RDMA).
     rdma: bool,
     number: u64,
 }
@@ -86,12 +84,13 @@ pub struct Arena {
 }
 
 enum ArenaKind {
-    /// Memory that was allocated as one piece: the arena cannot grow.
     Plain,
-    /// The arena can grow: `room` bytes of addresses are reserved, and memory is mapped to them piece by piece.
-    /// `pieces` has for each piece its address and its length in bytes. `memory` has the driver's functions that map
-    /// and unmap the pieces.
-    Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
+    /// `room` is bytes of reserved addresses; a piece is its address and bytes.
+    Virtual {
+        memory: VirtualMemory,
+        room: u64,
+        pieces: Vec<(u64, u64)>,
+    },
 }
 
 /// Pinned memory: memory of the host that the system neither moves nor writes to disk, so that the GPU can copy from it
@@ -185,8 +184,7 @@ impl Stream {
     }
 }
 
-/// Keeps the GPU's context current on this thread. When this guard is dropped, the context from before is current
-/// again.
+/// On drop, the context from before is current again.
 struct Current<'a> {
     shared: &'a Shared,
     pushed: bool,
@@ -223,8 +221,7 @@ impl Shared {
         check("cuDeviceGetAttribute", code).map(|()| value)
     }
 
-    /// The unit, in bytes, in which the driver maps memory to addresses. `None` if the driver does not say: then arenas
-    /// are plain allocations that cannot grow.
+    /// In bytes. `None` if the driver does not say: then arenas cannot grow.
     fn granularity(&self, memory: &VirtualMemory) -> Result<Option<u64>> {
         let _current = self.current()?;
         let (mut granularity, properties) = (0, self.properties());
@@ -238,8 +235,6 @@ impl Shared {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// The properties of memory that the driver is to allocate. It lies on this device, is not shared with other
-    /// processes, and can be read and written by other devices if `rdma` says so.
     fn properties(&self) -> CUmemAllocationProp {
         // SAFETY: zero is a value of every field: numbers, a pointer, and enums whose first value is 0.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
@@ -249,8 +244,6 @@ impl Shared {
         properties
     }
 
-    /// Allocates `bytes` bytes of device memory, and maps them to the reserved addresses from `at` on. `memory` has the
-    /// driver's functions for this.
     fn back(&self, memory: &VirtualMemory, at: u64, bytes: u64) -> Result<()> {
         let size = size(bytes, Memory::Device)?;
         let properties = self.properties();
@@ -286,8 +279,6 @@ impl Drop for Shared {
     }
 }
 
-/// Converts a number of bytes to the type that the driver takes. If the number does not fit, the error is
-/// [`Error::OutOfMemory`] of this kind of memory.
 fn size(bytes: u64, memory: Memory) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::OutOfMemory { memory, bytes })
 }
@@ -473,8 +464,6 @@ impl Backend for CudaBackend {
 }
 
 impl Pinned {
-    /// The range of `bytes` bytes that begins at the offset `at` of this memory, as the driver takes it: the address of
-    /// its first byte, and its length in bytes. [`Error::OutOfRange`] if the range ends beyond the memory.
     fn range(&self, at: u64, bytes: u64) -> Result<(*mut c_void, usize)> {
         let outside = Error::OutOfRange { address: at, bytes };
         let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(bytes)) else { return Err(outside) };

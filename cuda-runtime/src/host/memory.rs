@@ -5,22 +5,20 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The size of a page, in bytes. Memory begins at a page, so that files can be read into it past the page cache.
+/// In bytes. Files can be read past the page cache.
 const PAGE: usize = 4096;
 
-/// The byte that freed memory is filled with, so that tests notice work that uses the memory later: it finds wrong
-/// values.
+/// Fills freed memory, so that tests notice work that uses it later.
 const POISON: u8 = 0xdb;
 
-/// Memory that begins at a page; its bytes are 0 at first.
 #[derive(Debug)]
 pub(super) struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// The address that the allocator returned. More is allocated than is used, so that the memory can begin at a page.
+    /// More is allocated than is used, so that the memory can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Whether the owner has freed the memory. The memory goes back to the system when all work that uses it is done.
+    /// It goes back to the system when all work that uses it is done.
     is_given_back: AtomicBool,
 }
 
@@ -30,7 +28,6 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Allocates `bytes` bytes; `None` if the host has not so much memory.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?.max(1);
         // Allocated at a page, the allocator would write the zeros itself, and so touch memory that nobody uses. Pages
@@ -44,8 +41,7 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Marks the memory as freed by its owner, and fills the first `used` bytes, all that were in use, with [`POISON`].
-    /// Work that uses this memory from now on makes the device fail.
+    /// Fills the `used` bytes with [`POISON`]. Work on them from now on makes the device fail.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
@@ -65,11 +61,7 @@ impl Allocation {
         self.bytes
     }
 
-    /// The address of the byte at the offset `at`. If `at` is the length of the memory, it is the address just after
-    /// the last byte.
-    ///
-    /// # Safety
-    /// `at` is at most the length of the memory, in bytes.
+    /// `at` is at most the length in bytes.
     pub(super) const unsafe fn at(&self, at: usize) -> *mut u8 {
         // SAFETY: within the allocation, as promised.
         unsafe { self.start.as_ptr().add(at) }
@@ -83,7 +75,7 @@ impl Drop for Allocation {
     }
 }
 
-/// A range of bytes of an allocation. The allocation is kept as long as the range lives.
+/// Keeps the allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Range {
     memory: std::sync::Arc<Allocation>,
@@ -92,7 +84,6 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The `bytes` bytes from offset `at` of the allocation on; `None` if they do not all lie in it.
     pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
         (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })
@@ -115,28 +106,19 @@ impl Range {
         a < b + other.bytes() && b < a + self.bytes()
     }
 
-    /// Copies this range into `to`, which has the same length and shares no byte with this one.
-    ///
-    /// # Safety
-    /// Meanwhile nobody writes the bytes of this range, or uses those of `to`.
+    /// They have the same length and share no byte. Nobody writes this, or uses `to`, meanwhile.
     pub(super) unsafe fn copy_to(&self, to: &Self) {
         debug_assert_eq!(self.bytes, to.bytes);
         // SAFETY: both lie within their allocations and do not overlap; nobody else is there, as promised.
         unsafe { std::ptr::copy_nonoverlapping(self.memory.at(self.at), to.memory.at(to.at), self.bytes) };
     }
 
-    /// The bytes of the range, as a slice to read.
-    ///
-    /// # Safety
     /// Nobody writes these bytes as long as the slice lives.
     pub(super) unsafe fn read<'a>(&self) -> &'a [u8] {
         // SAFETY: within the allocation; the rest is promised.
         unsafe { std::slice::from_raw_parts(self.memory.at(self.at), self.bytes) }
     }
 
-    /// The bytes of the range, as a slice to write.
-    ///
-    /// # Safety
     /// Nobody else uses these bytes as long as the slice lives.
     pub(super) unsafe fn write<'a>(&self) -> &'a mut [u8] {
         // SAFETY: within the allocation; the rest is promised.

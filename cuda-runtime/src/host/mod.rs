@@ -45,7 +45,6 @@ struct Shared {
 #[derive(Default)]
 struct Ledger {
     used: InUse,
-    /// The memory of each arena, and how many bytes of it the arena uses.
     arenas: Vec<(Arc<Allocation>, u64)>,
 }
 
@@ -182,7 +181,6 @@ impl HostBackend {
         lock(&self.shared.state).until_fault = Some(work);
     }
 
-    /// Puts a copy into the queue of a stream; the copy takes `ns` ns of simulated time.
     fn copy(&self, stream: &Stream, from: Range, to: Range, ns: f64) -> Result<()> {
         let used = [(span(&from), false), (span(&to), true)];
         let run = move || {
@@ -197,8 +195,7 @@ impl HostBackend {
     }
 }
 
-/// The fault that is reported when work uses memory that was freed; the device is lost then. 700 is the CUDA error of
-/// an illegal address.
+/// 700 is the CUDA error of an illegal address.
 const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {
@@ -220,7 +217,6 @@ impl Shared {
         Range::new(memory, address - memory.address(), bytes).ok_or(outside)
     }
 
-    /// Returns an error if the device is lost.
     fn refuse(state: &State) -> Result<()> {
         state.fault.map_or(Ok(()), |Fault { call, code }| Err(Error::Lost { call, code }))
     }
@@ -237,9 +233,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Does `task`, one piece of the work of stream number `lane`. Before a kernel, a copy or a call on the host, the
-    /// thread really sleeps for the `delay`, if there is one. If the device is lost, none of these runs. `given` is the
-    /// simulated time before which the piece does not begin, in ns.
+    /// `given`: the simulated time, in ns, before which it does not begin. `delay` is real.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;
@@ -282,8 +276,6 @@ impl Shared {
         }
     }
 
-    /// The loop of the thread of stream number `lane`: does the stream's work until the stream is dropped and out of
-    /// work.
     fn serve(&self, lane: usize) {
         let delays = match self.options.mode {
             Mode::Threads { delays, .. } => delays,
@@ -312,8 +304,6 @@ impl Shared {
         }
     }
 
-    /// Does the streams' work on the calling thread, and chooses by `order` which stream goes on, until `done` is true
-    /// or no stream can go on.
     fn work_until(&self, order: Order, done: impl Fn(&State) -> bool) {
         loop {
             let mut state = lock(&self.state);
@@ -519,7 +509,6 @@ impl Pinned {
 }
 
 impl Drop for Stream {
-    /// Closes the stream. The work that it was given before is still done.
     fn drop(&mut self) {
         lock(&self.shared.state).lanes[self.lane].closed = true;
         self.shared.changed.notify_all();

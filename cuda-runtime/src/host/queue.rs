@@ -15,7 +15,6 @@ use super::options::Order;
 use super::races::{Clock, Races};
 use super::sync::{Mutex, lock};
 
-/// Why a device is lost: the call that failed, and a CUDA error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) call: &'static str,
@@ -24,23 +23,17 @@ pub(super) struct Fault {
 
 pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
-/// A piece of a stream's work.
 pub(super) enum Task {
-    /// A kernel, a copy or a host call: the function that does it, and the simulated time that it takes, in ns.
+    /// With its simulated time, in ns.
     Work(Run, f64),
-    /// Notes that the stream has reached this point, at which an event was recorded: the event has happened.
     Record(Arc<Point>),
-    /// Waits for an event: until another stream has reached the point at which the event was recorded.
     Wait(Arc<Point>),
 }
 
-/// A point in a stream's work, at which an event was recorded.
 pub(super) struct Point {
-    /// The time at which the stream reached the point, in ns since the device was made; `None` if it has not. The time
-    /// is real if each stream is a thread, and simulated otherwise.
+    /// In ns since the device was made; real if each stream is a thread, else simulated.
     pub(super) reached: Mutex<Option<f64>>,
-    /// For each stream, how many pieces of its work are sure to be done when this point is reached. Empty unless
-    /// [`races`](super::races) are searched for.
+    /// Empty unless [`races`](super::races) are searched for.
     pub(super) clock: Clock,
 }
 
@@ -50,42 +43,31 @@ impl Point {
     }
 }
 
-/// The queue of one stream.
 pub(super) struct Lane {
     pub(super) tasks: VecDeque<(Task, f64)>,
-    /// The simulated time up to which the stream has worked, in ns.
+    /// Simulated, in ns.
     pub(super) clock: f64,
-    /// Whether the stream was dropped: it is given no more work.
     pub(super) closed: bool,
 }
 
-/// All streams of a device, and what they share.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
     pub(super) fault: Option<Fault>,
     pub(super) races: Option<Races>,
-    /// The time of the latest event that the host has waited for, in ns since the device was made. The time is real if
-    /// each stream is a thread, and simulated otherwise. Work that a stream is given after the host has waited does not
-    /// begin before this time.
+    /// Of the latest event that the host has waited for, in ns. Later work begins no earlier.
     pub(super) host_clock: f64,
-    /// How many more kernels, copies and host calls succeed before the device is made to fail, as a test; `None` if it
-    /// is not to fail.
+    /// Calls that still succeed; `None` if the device is not to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
-    /// How many streams are doing a piece of work at the moment. Such a piece is no longer in the stream's queue.
-    /// Counted only if each stream is a thread; otherwise 0.
+    /// Out of the queue and not done. 0 unless each stream is a thread.
     pub(super) working: usize,
 }
 
-/// What a stream is to do next.
 pub(super) enum Next {
-    /// Nothing: the stream has no work left.
     Nothing,
-    /// Nothing yet: the stream waits for an event that has not happened.
     Blocked,
-    /// The stream is to do this piece of work. The number is the simulated time before which the work does not begin,
-    /// in ns.
+    /// With the simulated time, in ns, before which it does not begin.
     Task(Task, f64),
 }
 
@@ -100,7 +82,6 @@ impl State {
         self.lanes[lane].tasks.push_back((task, given));
     }
 
-    /// Whether the streams have done all work that they were given.
     pub(super) fn is_idle(&self) -> bool {
         self.working == 0 && self.lanes.iter().all(|lane| lane.tasks.is_empty())
     }
@@ -113,8 +94,6 @@ impl State {
         }
     }
 
-    /// Takes the next piece of work of a stream off its queue, and returns it. Returns [`Next::Blocked`] instead if the
-    /// stream has to wait for an event first.
     pub(super) fn next(&mut self, lane: usize) -> Next {
         if self.lanes[lane].tasks.is_empty() {
             return Next::Nothing;
@@ -128,8 +107,6 @@ impl State {
         }
     }
 
-    /// The number of the stream that does its next piece of work now; `None` if no stream can go on. Where several can,
-    /// `order` says which: the one with the least simulated time, a random one, or all others before a given one.
     pub(super) fn choose(&mut self, order: Order) -> Option<usize> {
         let mut ready = (0..self.lanes.len()).filter(|&lane| self.is_ready(lane));
         match order {
@@ -144,8 +121,6 @@ impl State {
         }
     }
 
-    /// Whether the device is to fail at the kernel, copy or host call that begins now. If not, counts it as one of
-    /// those that succeed.
     pub(super) fn fails_now(&mut self) -> bool {
         match &mut self.until_fault {
             None => false,

@@ -12,8 +12,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What is sure to be done at some point: for each stream, the number of the last piece of its work that is sure to be
-/// done then. Pieces are counted from 1 in each stream; 0 stands for none.
+/// By stream: the last piece, from 1, that is sure to be done; 0 for none.
 pub(super) type Clock = Vec<u64>;
 
 /// Two pieces of work on different streams that use the same bytes. At least one of them writes, and nothing says which
@@ -32,15 +31,10 @@ pub struct Race {
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// What is sure to be done when the next piece of a stream's work begins: one clock for each stream. A clock has
-    /// for every stream the number of the last piece of its work that is done then.
+    /// When each stream's next piece begins.
     clocks: Vec<Clock>,
-    /// For each stream, the number of the last piece of its work that is sure to be done, because the host has waited
-    /// for it.
     host: Clock,
-    /// The last use of each range of addresses by each stream, reads and writes apart. A key is the start and the end
-    /// of the range, the number of the stream, and whether the range is written; the value is the number, in that
-    /// stream, of the last piece of work with this key.
+    /// By start, end, stream and whether it is written: the number of the last piece.
     used: HashMap<(u64, u64, usize, bool), u64>,
     found: Vec<Race>,
 }
@@ -75,8 +69,6 @@ impl Races {
         clock
     }
 
-    /// Notes that a stream is given a piece of work, and finds its races with earlier pieces. `ranges` are the ranges
-    /// of addresses that the piece uses, each with whether the piece writes them.
     pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
         let clock = self.clock(stream);
         clock[stream] += 1;
@@ -95,8 +87,6 @@ impl Races {
         }
     }
 
-    /// For an event that is recorded on this stream now: returns for each stream the number of the last piece of its
-    /// work that is sure to be done when the event happens.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }
@@ -109,14 +99,12 @@ impl Races {
         join(&mut self.host, event);
     }
 
-    /// Notes that the host has waited until all streams have done all work that they were given.
     pub(super) fn idle(&mut self) {
         let done = self.clocks.iter().enumerate().map(|(stream, clock)| at(clock, stream)).collect();
         join(&mut self.host, &done);
     }
 
-    /// Forgets all uses of ranges that overlap with `range`, which is being freed. The addresses may be allocated
-    /// again; work on the new memory does not race with work on the old.
+    /// New work at the same addresses does not race with the old.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.used.retain(|&(start, end, ..), _| end <= range.start || range.end <= start);
     }

@@ -13,7 +13,6 @@ pub(super) use shuttle::thread;
 
 use std::sync::PoisonError;
 
-/// Takes a lock, also if a thread has panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,14 +7,10 @@ use super::*;
 
 const THREADS: Mode = Mode::Threads { paced: false, delays: None };
 
-/// How many orders the long tests try.
 const ORDERS: usize = 2_000;
 
-/// How many orders the other tests try.
 const FEW_ORDERS: usize = 200;
 
-/// Three streams pass a number through a block, twice; each stream waits for the one before. Returns the number at the
-/// end.
 fn passed_on(host: &HostBackend) -> Result<u64> {
     let arena = host.reserve(64, 64)?;
     let pinned = host.pin(64)?;

@@ -16,7 +16,7 @@ use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// How many elements are computed together, as a block: one for each bit of a 32-bit word of the mask.
+/// One element for each bit of a word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
@@ -86,7 +86,6 @@ impl Element for f32 {
     const FORMAT: Format = Format::F32;
 }
 
-/// Converts a binary16, given as its bits, to the binary32 of the same value.
 #[inline]
 const fn f16_to_f32(bits: u16) -> f32 {
     let (sign, magnitude) = ((bits as u32 & 0x8000) << 16, (bits as u32 & 0x7fff) << 13);
@@ -97,8 +96,7 @@ const fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
 }
 
-/// The bits of the binary16 that is nearest to `x`; of two that are equally near, the one whose last bit is 0. A NaN
-/// becomes a quiet NaN.
+/// Ties to even; a NaN becomes quiet.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_f16(x: f32) -> u16 {
@@ -112,14 +110,12 @@ const fn f32_to_f16(x: f32) -> u16 {
     (sign | if magnitude < 143 << 23 { finite } else { infinite }) as u16
 }
 
-/// Converts a bfloat16, given as its bits, to the binary32 of the same value.
 #[inline]
 const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The bits of the bfloat16 that is nearest to `x`; of two that are equally near, the one whose last bit is 0. A NaN
-/// becomes a quiet NaN.
+/// Ties to even; a NaN becomes quiet.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_bf16(x: f32) -> u16 {
@@ -128,9 +124,6 @@ const fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// Implements [`Element`] for a floating-point type of 16 bits; its numbers are compared as integers, by their bits.
-/// `$infinity` is the bits of the type's infinity, and `$scaled` the function that multiplies a block of numbers by the
-/// slope.
 macro_rules! two_bytes {
     ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
@@ -183,10 +176,7 @@ macro_rules! two_bytes {
 two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
 two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
 
-/// Each number of the block times the slope, rounded as by `f32_to_f16`.
-///
-/// # Safety
-/// `wide` is true only if the processor has AVX2 and F16C.
+/// `wide` only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOCK] {
     #[cfg(target_arch = "x86_64")]
@@ -198,10 +188,7 @@ unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOC
     block.map(|x| f16::from_bits(f32_to_f16(f16_to_f32(x.to_bits()) * slope)))
 }
 
-/// Each number of the block times the slope, rounded as by `f32_to_bf16`.
-///
-/// # Safety
-/// `wide` is true only if the processor has AVX2 and F16C.
+/// `wide` only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; BLOCK] {
     #[cfg(target_arch = "x86_64")]
@@ -213,8 +200,7 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// Each number of the block times the slope, rounded as by `f32_to_bf16`. Computes eight numbers at a time, and packs
-/// two such results into one vector by an instruction that the compiler does not use on its own.
+/// Packs by an instruction that the compiler does not use on its own.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -249,8 +235,6 @@ fn scaled_in_halves(block: &[bf16; BLOCK], slope: f32) -> [bf16; BLOCK] {
     scaled
 }
 
-/// Each number of the block times the slope, converted by the processor's own instructions; the results are those of
-/// `f32_to_f16`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -271,18 +255,11 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
     scaled
 }
 
-/// ReLU or leaky ReLU, as a type parameter: the loops are compiled for each of the two, and need no branch to tell them
-/// apart.
+/// A type parameter, so that the loops need no branch.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// What a forward or backward pass returns for the elements that it changes: 0 for ReLU, the element times the
-    /// slope for leaky ReLU. Computed for all elements of the block; for those that pass unchanged, the caller does not
-    /// use it.
-    ///
-    /// # Safety
-    /// `wide` is true only if the processor has AVX2 and F16C.
+    /// Unused for elements that pass unchanged. `wide` only with AVX2 and F16C.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
-    /// Whether the forward pass of this activation returns the element `x` unchanged.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
 
@@ -324,7 +301,6 @@ impl Kind for Leaky {
     }
 }
 
-/// Packs 32 bits into a word: bit i of the word is `bits[i]`.
 #[inline]
 fn word(bits: &[bool; BLOCK]) -> u32 {
     let mut word = 0;
@@ -337,11 +313,7 @@ fn word(bits: &[bool; BLOCK]) -> u32 {
     word
 }
 
-/// The forward pass for one block of elements. Returns the activation of each element of `x`, and a word of the mask:
-/// bit i is 1 if the gradient of element i passes unchanged.
-///
-/// # Safety
-/// `wide` is true only if the processor has AVX2 and F16C.
+/// Bit i is 1 if gradient i passes unchanged. `wide` only with AVX2 and F16C.
 #[inline]
 unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool) -> ([E; BLOCK], u32) {
     // SAFETY: as promised.
@@ -354,27 +326,20 @@ unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool
     (y, word(&bits))
 }
 
-/// The backward pass for one block: returns the gradient of the block's inputs. Where an input's bit is set in `word`,
-/// the block's word of the mask, the gradient is `dy`; elsewhere it is 0, or `dy` times `slope` for leaky ReLU.
-///
-/// # Safety
-/// `wide` is true only if the processor has AVX2 and F16C.
+/// `wide` only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f32, wide: bool) -> [E; BLOCK] {
     // SAFETY: as promised.
     E::selected(word, dy, &unsafe { K::stopped(dy, slope, wide) })
 }
 
-/// The last elements, fewer than a block, filled up with zeros to a whole block.
 fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     let mut block = [E::ZERO; BLOCK];
     block[..rest.len()].copy_from_slice(rest);
     block
 }
 
-/// Makes the function `$name`, which does what `$plain` does: a loop over blocks of elements. The loop is compiled for
-/// any processor and, on x86-64, for AVX2 and F16C too; at run time the second version is chosen where the processor
-/// has both. `block` does the work for one block; its last argument says whether AVX2 and F16C may be used.
+/// `$plain` compiled twice, also for AVX2 and F16C; chosen at run time.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -405,8 +370,6 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Splits `x` into blocks of 32 elements in a row. Calls the function `block` with each block and its word of the mask,
-/// and writes the elements that the function returns to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -425,8 +388,6 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Splits `x` into blocks of 32 elements in a row. Calls the function `block` with each block and its word of the mask,
-/// and writes the elements that the function returns over those of the block.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -440,8 +401,6 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// Returns how many 32-bit words the mask of `elements` elements needs, at one bit for each element. Fails if there is
-/// room for fewer: `words` is how many there is room for.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }
@@ -451,8 +410,6 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Makes a function that does the forward pass for one block of 32 elements. The function returns their activations,
-/// and stores their word of the bit mask in its argument `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {
@@ -537,9 +494,6 @@ pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask:
 mod tests {
     use super::*;
 
-    /// Conversions between f32 and numbers of 16 bits give the same results as the conversions of the crate `half`: for
-    /// every number of 16 bits, and for f32 numbers at, above and below the middle between two neighbouring numbers of
-    /// 16 bits, where rounding changes.
     #[test]
     fn conversions_round_to_the_nearest() {
         for bits in 0..=u16::MAX {
@@ -559,7 +513,6 @@ mod tests {
         }
     }
 
-    /// The code that uses AVX2 and F16C yields the same results as the code for any processor.
     #[test]
     fn both_ways_yield_the_same() {
         let same = |(a, b): (u16, u16), is_nan: fn(u16) -> bool| a == b || is_nan(a) && is_nan(b);

@@ -11,17 +11,15 @@ use cudarc::driver::sys::{CUcontext, CUfunction, CUmodule, CUstream};
 use super::{Activation, Error, Format, mask_words};
 use crate::driver::{self, check};
 
-/// The PTX that clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
+/// Made of `kernels/relu.cu`; the driver wants a zero at the end.
 const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
 
-/// How many threads each thread block of a launch has; the kernels are compiled for this number.
+/// Of a thread block; the kernels are compiled for this number.
 const THREADS: u32 = 256;
-/// How many bytes of elements each thread block computes: it has eight warps of 32 threads, and each thread computes
-/// four vectors of 16 bytes.
+/// Eight warps of 32 threads, each with four vectors of 16 bytes.
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
-    /// The functions of the CUDA driver that are needed to load and launch the kernels.
     Functions {
         current: "cuCtxGetCurrent" (*mut CUcontext);
         push: "cuCtxPushCurrent_v2" (CUcontext);
@@ -48,11 +46,11 @@ pub struct Kernels {
     functions: Functions,
     context: CUcontext,
     module: CUmodule,
-    /// The driver's handles of the kernels; their names stand in [`NAMES`] in the same order.
+    /// In the order of [`NAMES`].
     entries: [CUfunction; NAMES.len()],
 }
 
-/// The names of the kernels in the PTX, sorted by activation, then direction, then format.
+/// By activation, then direction, then format.
 const NAMES: [&str; 12] = [
     "sublet_relu_forward_f32\0",
     "sublet_relu_forward_f16\0",
@@ -95,7 +93,6 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Checks the alignment, overlaps and lengths of the operands; returns how many thread blocks the launch takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {
@@ -182,13 +179,7 @@ impl Kernels {
         unsafe { self.launch(stream, activation, Direction::Backward, operands) }
     }
 
-    /// Launches the kernel of this activation, direction and format on the stream. Does nothing if there are no
-    /// elements.
-    ///
-    /// # Safety
-    /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the
-    /// context's device, with the lengths given, until the launch is done on the stream; meanwhile nobody else uses
-    /// what the launch writes.
+    /// The context is current. Until it is done, nobody else uses what the launch writes.
     unsafe fn launch(
         &self,
         stream: CUstream,
@@ -220,7 +211,7 @@ impl Kernels {
     }
 }
 
-/// The index in [`NAMES`] of the kernel for this activation (0 is ReLU, 1 leaky ReLU), direction and format.
+/// `kind` is 0 for ReLU, 1 for leaky ReLU.
 const fn kernel(kind: usize, direction: Direction, format: Format) -> usize {
     kind * 6 + direction as usize * 3 + format as usize
 }
@@ -255,8 +246,6 @@ mod tests {
         }
     }
 
-    /// The compiled kernels have as many threads in a block, and parameters of the same types, as [`Kernels::launch`]
-    /// gives them.
     #[test]
     fn the_ptx_has_the_launch_bounds_and_the_parameters_of_a_launch() {
         let kernels: Vec<&str> = PTX.split(".visible .entry ").skip(1).collect();
@@ -316,8 +305,6 @@ mod tests {
         assert_eq!(longest.check(), Ok(i32::MAX.cast_unsigned()));
     }
 
-    /// A mask that was planned for elements of 4 bytes is refused as too short if the same memory is used for elements
-    /// of 2 bytes, of which there are twice as many.
     #[test]
     fn a_mask_that_is_too_short_is_refused() {
         let bytes = 4 * GOOD.elements;
@@ -335,7 +322,6 @@ mod tests {
         }
     }
 
-    /// Without a driver, loading the kernels is an error that says so. With a driver this test does nothing.
     #[test]
     fn a_missing_driver_is_an_error() {
         // SAFETY: as in `driver`.

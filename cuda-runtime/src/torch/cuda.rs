@@ -17,7 +17,6 @@ use crate::driver::{self, check, check_init};
 use crate::{Error, Memory, MemoryInfo, Result};
 
 driver::functions! {
-    /// Functions of the CUDA driver that the allocator cannot do without.
     Functions {
         init: "cuInit" (c_uint);
         count: "cuDeviceGetCount" (*mut c_int);
@@ -39,8 +38,7 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Functions of drivers from CUDA 11.2 on, for stream-ordered allocations: mallocs and frees that take effect in
-    /// the order of a stream's work.
+    /// From CUDA 11.2 on.
     PoolFunctions {
         create: "cuMemPoolCreate" (*mut CUmemoryPool, *const CUmemPoolProps);
         set: "cuMemPoolSetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
@@ -52,9 +50,7 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Two functions that are needed where a stream's work is captured into a CUDA graph. The first tells whether a
-    /// stream is captured. The second sets which calls the driver refuses while a stream is captured. Drivers have them
-    /// from CUDA 10.1 on; with an older driver, it is assumed that no stream is captured.
+    /// From CUDA 10.1 on; with an older driver, no stream counts as captured.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
@@ -64,14 +60,10 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The driver's error `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`. The driver returns it when it is asked whether the default
-/// stream is captured, while another stream is captured into a CUDA graph. It does so only if that other stream runs in
-/// order with the default stream.
+/// Returned for the default stream while a stream in order with it is captured.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
-/// A memory pool of the driver's, for allocations that take effect in the order of a stream's work; and the driver's
-/// functions for it.
 struct Pool {
     functions: PoolFunctions,
     pool: CUmemoryPool,
@@ -84,15 +76,13 @@ pub struct Cuda {
     context: CUcontext,
     pool: Option<Pool>,
     capture: Option<Capture>,
-    /// The allocations by `cuMemAlloc`, which come from no pool and are in no stream's order: the bytes of each by its
-    /// address; the sum of these bytes; and the highest sum so far.
+    /// By `cuMemAlloc`: bytes by address, their sum, and the highest sum so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
 
 // SAFETY: handles of the driver, which any thread may use.
 unsafe impl Send for Cuda {}
 
-/// Turns the number of a stream into the driver's handle of it.
 const fn stream_of(stream: Stream) -> CUstream {
     ptr::without_provenance_mut(stream)
 }
@@ -130,8 +120,7 @@ impl Cuda {
         Ok(opened)
     }
 
-    /// Calls `body` with the device's context current on this thread. Meanwhile the driver allows this thread calls
-    /// that it would otherwise refuse while some stream is captured into a CUDA graph.
+    /// Allows this thread calls that a capture elsewhere would forbid.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.in_context(|this| {
             let mut mode = CAPTURE_RELAXED;
@@ -143,8 +132,7 @@ impl Cuda {
         })
     }
 
-    /// Sets which calls of this thread the driver refuses while streams are captured into CUDA graphs. `mode` is the
-    /// new setting, and receives the one before.
+    /// `mode` receives the setting before.
     fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
         let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
         // SAFETY: a place for a number.
@@ -163,7 +151,6 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Adds an allocation by `cuMemAlloc`, of `bytes` bytes at `address`, to the allocations that `plain` counts.
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);
@@ -173,8 +160,7 @@ impl Cuda {
 }
 
 impl Pool {
-    /// Makes one of the driver's memory pools on this device. The pool keeps freed memory for later allocations, until
-    /// [`trim`](Driver::trim) gives it back to the device.
+    /// It keeps freed memory until [`trim`](Driver::trim).
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

@@ -13,61 +13,47 @@ use super::driver::{Driver, Stream};
 use super::graphs::{Graphs, PoolId};
 use crate::{Error, Memory as Kind, Result};
 
-/// The alignment of addresses, in bytes: that of PyTorch's own allocator.
+/// In bytes, as in PyTorch's own allocator.
 const ALIGNMENT: u64 = 512;
-/// The most mallocs and frees that an iteration may have if it is to be planned; the allocator's bookkeeping takes
-/// about 300 bytes for each.
+/// In an iteration that is planned; each takes about 300 bytes of bookkeeping.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// The arena of a plan is not allocated while too many blocks are live outside it. After this many requests that the
-/// plan has a place for, the arena is allocated all the same.
+/// In planned requests: then the arena is allocated even if many blocks are live outside.
 const PATIENCE: u32 = 1 << 14;
-/// The length of the range in which the allocator places blocks, in bytes: more than any memory has. The allocator
-/// hands out numbers below this, which stand for bytes; the device turns them into addresses.
+/// In bytes, more than any memory has. The device turns these numbers into addresses.
 const RANGE: u64 = 1 << 60;
-/// The driver's other name of the legacy default stream (`CU_STREAM_LEGACY`), besides 0.
+/// The legacy default stream (`CU_STREAM_LEGACY`), which is also 0.
 const LEGACY: Stream = 1;
 
-/// Device memory for a plan's arena, allocated by the driver as one piece.
 struct Backing {
-    /// The number of the allocation's first byte. The allocator plans in numbers instead of addresses: the byte at the
-    /// address `address + d` has the number `start + d`.
+    /// The byte at `address + d` has the number `start + d`.
     start: u64,
     bytes: u64,
     address: u64,
-    /// How many live blocks lie in this allocation of the driver's.
     live: usize,
 }
 
 impl Backing {
-    /// The number of the byte at this address; `None` if the address is not in this allocation of the driver's.
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
     }
 }
 
-/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests: after
-/// twice as many each time that it refuses the same arena again.
+/// Each refusal of the same arena doubles the requests until the next try.
 #[derive(Clone, Copy, Default)]
 struct Refused {
-    /// How many plans had been made when the driver refused memory for the arena. A later plan has another arena: the
-    /// driver is asked for that at once.
+    /// A later plan has another arena, which is asked for at once.
     plans: u64,
-    /// How many more requests with a place in the plan must come until the driver is asked for the arena again.
     left: u64,
-    /// What `left` was set to at the driver's latest refusal: of the planned requests after that refusal, the one of
-    /// this number, counted from 1, makes the next try. The next refusal for the same plan doubles this.
     waited: u64,
 }
 
 impl Refused {
-    /// After the driver's first refusal of memory for a plan's arena, how many planned requests pass until the driver
-    /// is asked again. One try takes about as long as serving this many requests.
+    /// In requests: one try takes about as long as serving so many.
     const FIRST: u64 = 1 << 10;
 
-    /// Whether to ask the driver again for memory for an arena that it has refused: enough requests have come since, or
-    /// there is a new plan (`plans` is how many were made so far). Each call counts as one request.
+    /// Each call counts as one request.
     const fn is_over(&mut self, plans: u64) -> bool {
         self.left = self.left.saturating_sub(1);
         self.plans != plans || self.left == 0
@@ -79,21 +65,16 @@ impl Refused {
     }
 }
 
-/// A block that lies outside the arena, in memory that the driver allocated for it alone.
 struct Apart {
-    /// The number by which the allocator knows the block, to free it in the allocator too; `None` if the allocator does
-    /// not know the block.
     number: Option<u64>,
     bytes: u64,
 }
 
-/// The live blocks that lie outside the plan's arena, by address.
 #[derive(Default)]
 struct Aparts {
     blocks: HashMap<u64, Apart>,
-    /// The bytes of all blocks in `blocks` together: those that are live outside the arena now.
     live: u64,
-    /// The highest value of `live` so far, in bytes. It never includes the bytes of an arena.
+    /// The highest `live` so far.
     most: u64,
 }
 
@@ -110,8 +91,7 @@ impl Aparts {
         Some(block)
     }
 
-    /// Whether a new arena of `arena` bytes hardly raises the most memory in use: the arena and the live blocks outside
-    /// it take at most 17/16 of `most`, the most bytes that blocks outside an arena have taken at once so far.
+    /// With it, at most 17/16 of `most` is in use.
     const fn leave_room(&self, arena: u64) -> bool {
         self.live.saturating_add(arena) <= self.most + self.most / 16
     }
@@ -137,33 +117,21 @@ pub struct Statistics {
 /// The memory of one device, given to PyTorch from a plan or, where the plan has no place, by the driver.
 pub struct Device<D> {
     driver: D,
-    /// Plans the memory: gives each block a number, which the device turns into an address. The allocator's bookkeeping
-    /// memory is never given back: a device lives as long as the process.
+    /// Its bookkeeping is never given back: a device lives as long as the process.
     allocator: Allocator<'static>,
-    /// The stream whose requests are planned: the first one that allocates.
+    /// The first that allocates: only its requests are planned.
     stream: Option<Stream>,
-    /// The driver's allocation that backs the arena of the present plan, if there is one.
     backing: Option<Backing>,
-    /// The driver's allocations that backed the arenas of earlier plans, and still have live blocks.
     retired: Vec<Backing>,
-    /// The driver's latest refusal of memory for the arena, and how many requests come until the driver is asked
-    /// again.
     refused: Refused,
-    /// How many requests for which a plan has a place have come since the driver was last asked for an arena, while the
-    /// arena was not allocated because too many other blocks were live.
     crowded: u32,
-    /// The blocks that the driver allocated one by one.
     apart: Aparts,
     graphs: Graphs,
-    /// All streams that have allocated a block, or have used a block that was allocated for another stream.
     streams: BTreeSet<Stream>,
-    /// For a live block, by its address: the streams that use the block, as [`record_stream`](Self::record_stream) was
-    /// told.
     users: HashMap<u64, Vec<Stream>>,
-    /// Blocks that PyTorch freed while a stream was captured into a CUDA graph, each with its address and the stream
-    /// that it was freed in. They are really freed after the capture.
+    /// Freed while a stream was captured; really freed after the capture.
     deferred: Vec<(u64, Stream)>,
-    /// The most bytes of the device's memory that the allocator may hold at once; `None` is no limit.
+    /// In bytes; `None` is no limit.
     limit: Option<u64>,
     planned: u64,
     unplanned: u64,
@@ -386,13 +354,7 @@ impl<D: Driver> Device<D> {
         &mut self.driver
     }
 
-    /// The driver's allocation that backs the arena of the plan in use; it is made now if there is none. `None` if the
-    /// driver or the limit on memory refuses it, or if the driver is not to be asked yet: it has refused before, or too
-    /// many blocks are live outside the arena.
-    ///
-    /// A plan may begin in the middle of an iteration, when many blocks of this iteration are live outside the arena.
-    /// Then the arena is allocated later in the iteration, so that the arena and those blocks together take hardly more
-    /// than an iteration without a plan.
+    /// Waits until the arena and the blocks outside take hardly more than an unplanned iteration.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
         let stream = self.stream?;
@@ -415,7 +377,6 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
-    /// Fails if taking `bytes` more bytes from the driver would exceed the limit that `set_memory_fraction` has set.
     fn within_limit(&mut self, bytes: u64) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let (held, _) = self.driver.reserved()?;
@@ -423,14 +384,12 @@ impl<D: Driver> Device<D> {
         if fits { Ok(()) } else { Err(Error::OutOfMemory { memory: Kind::Device, bytes }) }
     }
 
-    /// Allocates memory of the driver for work in this stream; fails if more than `self.limit` bytes would be held.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         self.within_limit(bytes)?;
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives unused memory back to the device, after a request was refused. First frees the arena if it has no live
-    /// block, and waits for all work; does neither while a stream is captured into a CUDA graph, or a pool is open.
+    /// While a stream is captured or a pool is open, neither frees the arena nor waits.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -439,9 +398,7 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request outside the arena: the driver allocates memory for this block alone. Returns its address.
-    /// `number` is the number by which the allocator knows the block; `None` if it does not know the block. If the
-    /// driver fails, the block is freed in the allocator too.
+    /// If the driver fails, the block is freed in the allocator too.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -462,8 +419,6 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Serves a request for `bytes` bytes of a stream that is captured into a CUDA graph, with memory that belongs to
-    /// the graph. Returns the address of the memory on the device. Makes no call that a capture forbids.
     fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         if let Some(address) = self.graphs.take(bytes, stream) {
             return Ok(address);
@@ -481,24 +436,20 @@ impl<D: Driver> Device<D> {
         Ok(address)
     }
 
-    /// Whether a live block begins at this address, in memory that does not belong to a CUDA graph.
     fn is_live(&self, address: u64) -> bool {
         let mut numbers = self.backing.iter().chain(&self.retired).filter_map(|b| b.number(address));
         (self.apart.blocks.contains_key(&address) || numbers.any(|number| self.allocator.size_at(number).is_some()))
             && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether the block at `address` cannot be freed now, because a stream that matters for it is captured into a CUDA
-    /// graph. Three kinds of streams matter: `stream`, in which the block is freed; the streams that use it, as
-    /// `record_stream` was told; and the stream whose requests are planned, if there is one yet.
+    /// `stream`, the block's users, and the planned stream matter.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
         streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
     }
 
-    /// Whether a stream is captured into a CUDA graph, or may be about to be: that is so while `PyTorch` allocates in a
-    /// pool for CUDA graphs. Looks at all streams that have allocated or used a block.
+    /// Also while `PyTorch` allocates in a pool for CUDA graphs.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
         for stream in &self.streams {
@@ -507,7 +458,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Frees a block at once. The caller has made sure that no stream that uses it is being captured into a CUDA graph.
+    /// No stream that uses it may be captured.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);
@@ -522,7 +473,6 @@ impl<D: Driver> Device<D> {
         followed.and(self.release_retired())
     }
 
-    /// Makes later work of `stream` wait for the work that `others` have been given so far; returns the first error.
     fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
         let mut followed = Ok(());
         for other in others.into_iter().filter(|other| *other != stream) {
@@ -531,8 +481,7 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Frees a block outside the arena, in memory of its own. The memory is reused only after the work that `stream`
-    /// and the streams `users` have been given so far.
+    /// The memory is reused only after the work that `stream` and `users` have so far.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let block = self.apart.remove(address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = block.number.map_or(Ok(()), |number| self.allocator.free(number));
@@ -541,8 +490,6 @@ impl<D: Driver> Device<D> {
         Ok(noted?)
     }
 
-    /// Frees the blocks that `PyTorch` freed during captures that are over by now: until then they had to be kept.
-    /// Returns the first error.
     fn free_deferred(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (address, stream) in std::mem::take(&mut self.deferred) {
@@ -558,8 +505,6 @@ impl<D: Driver> Device<D> {
         outcome
     }
 
-    /// Frees the memory of pools that no CUDA graph uses any more, unless a stream is captured or a pool is open now;
-    /// returns the first error.
     fn free_surplus(&mut self) -> Result<()> {
         if !self.graphs.has_surplus() || self.captures()? {
             return Ok(());
@@ -569,8 +514,7 @@ impl<D: Driver> Device<D> {
         self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
-    /// Retires the driver's allocation that backs the arena, unless `wanted` returns true for it. A retired allocation
-    /// gets no new blocks, and is freed as soon as no live block lies in it.
+    /// A retired allocation gets no new blocks, and is freed with its last one.
     fn retire_unless(&mut self, wanted: impl Fn(&Backing) -> bool) {
         if let Some(backing) = self.backing.take_if(|backing| !wanted(backing)) {
             self.retired.push(backing);
@@ -579,7 +523,6 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Frees the retired allocations that have no live block.
     fn release_retired(&mut self) -> Result<()> {
         let stream = self.stream.unwrap_or(0);
         let mut released = Ok(());
@@ -593,8 +536,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The one number by which a stream is known here. The legacy default stream has two names in the driver, 0 and 1, and
-/// is 0 here; any other stream keeps its number.
+/// The legacy default stream, 0 or 1 in the driver, is 0.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

@@ -19,33 +19,26 @@ use super::driver::Stream;
 /// PyTorch's number of a pool, the memory of one or more CUDA graphs (`MempoolId_t`).
 pub type PoolId = (u64, u64);
 
-/// A live block that belongs to a CUDA graph: it was allocated while its stream was captured.
 #[derive(Clone, Copy, Debug)]
 struct Live {
-    /// The pool that the block's memory belongs to; `None` if it is not known.
     pool: Option<PoolId>,
-    /// The size of the block, in bytes.
     bytes: u64,
-    /// The stream that uses the block; `None` if several streams use it.
     stream: Option<Stream>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// How often PyTorch has begun to allocate in the pool, minus how often it has released the pool. At 0 no graph
-    /// uses the pool.
+    /// Begins less releases; at 0 no graph uses the pool.
     users: usize,
-    /// Free blocks: for each its address, its bytes, and the only stream that may reuse it; `None` if no stream may.
+    /// Address, bytes, and the only stream that may reuse it; `None` if none may.
     free: Vec<(u64, u64, Option<Stream>)>,
 }
 
-/// The memory of the CUDA graphs that PyTorch captures on a device: its pools, and the allocations in them.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     pools: BTreeMap<PoolId, Pool>,
     live: HashMap<u64, Live>,
-    /// The pools in which PyTorch allocates now. A pool is listed as often as [`begin`](Graphs::begin) was called
-    /// for it, less the calls of [`end`](Graphs::end).
+    /// Listed as often as [`begin`](Graphs::begin) was called, less [`end`](Graphs::end).
     open: Vec<PoolId>,
 }
 
@@ -67,19 +60,16 @@ impl Graphs {
         }
     }
 
-    /// Whether PyTorch allocates in a pool for CUDA graphs now.
     pub(super) const fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The pool that PyTorch allocates in now; `None` if PyTorch has named none, or several, or the same one more than
-    /// once.
+    /// `None` if PyTorch has named none, or several.
     fn current(&self) -> Option<PoolId> {
         if let [pool] = self.open.as_slice() { Some(*pool) } else { None }
     }
 
-    /// Takes a free block for this stream from the pool that PyTorch allocates in now: the smallest that has at least
-    /// `bytes` bytes, and at most twice as many. Returns its address; `None` if there is no such block.
+    /// The smallest that is large enough, and at most twice as large.
     pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
         let id = self.current()?;
         let pool = self.pools.get_mut(&id)?;
@@ -92,22 +82,18 @@ impl Graphs {
         Some(address)
     }
 
-    /// Adds a live block, which the driver has allocated, to the pool that PyTorch allocates in now.
     pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
         self.live.insert(address, Live { pool: self.current(), bytes, stream: Some(stream) });
     }
 
-    /// Notes that `stream` uses the block at `address` too. If the block was allocated for another stream, its memory is
-    /// not given to another block once it is freed. Returns false, and notes nothing, if no live block of a CUDA graph
-    /// begins there.
+    /// Once freed, the memory is not given to another block.
     pub(super) fn share(&mut self, address: u64, stream: Stream) -> bool {
         let Some(live) = self.live.get_mut(&address) else { return false };
         live.stream = live.stream.filter(|&own| own == stream);
         true
     }
 
-    /// Frees the block at `address`: its memory goes back to its pool; if the pool is not known, the memory is never
-    /// given out again. Returns false, and frees nothing, if no live block of a CUDA graph begins there.
+    /// Memory of an unknown pool is never given out again.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
         if let Some(pool) = pool {
@@ -116,13 +102,11 @@ impl Graphs {
         true
     }
 
-    /// Whether a pool that no CUDA graph uses any more has free blocks, which can go back to the driver.
     pub(super) fn has_surplus(&self) -> bool {
         self.pools.values().any(|pool| pool.users == 0 && !pool.free.is_empty())
     }
 
-    /// Removes the free blocks from each pool that no graph uses any more. Returns their addresses, and the caller is
-    /// to free them.
+    /// The caller frees them.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for pool in self.pools.values_mut().filter(|pool| pool.users == 0) {

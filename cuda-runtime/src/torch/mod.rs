@@ -50,7 +50,7 @@ pub struct Devices<D> {
     devices: Mutex<BTreeMap<i32, Arc<Mutex<Device<D>>>>>,
 }
 
-/// Takes a lock, also after another thread has panicked with it: what these locks guard is never left half changed.
+/// Also after a panic: what these locks guard is never left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -137,10 +137,9 @@ pub unsafe extern "C" fn sublet_plan_read(
     })
 }
 
-/// The lines of a plan's text, which are read byte by byte and counted.
 struct Lines<B> {
     rest: B,
-    /// The number of the line that is being read, counted from 1; a failure names it.
+    /// Counted from 1.
     line: u32,
 }
 
@@ -149,9 +148,7 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether `byte`, which was read last, ends a line. A line feed does, and so does the end of the text, which is
-    /// `None`. After a carriage return the next byte is read: the line ends if this is a line feed or the end of the
-    /// text.
+    /// A line feed, also after a carriage return, or the end of the text (`None`).
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }
@@ -163,8 +160,6 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         if same && self.end(after) { Ok(()) } else { Err(self.wrong()) }
     }
 
-    /// Reads the next line, a block and its offset; returns `None` where the text ends. Fails if the line is not five
-    /// numbers, if a step does not fit into 32 bits, or if another number does not fit into 64.
     fn next_block(&mut self) -> Result<Option<(sublet_block, u64)>, Failure> {
         self.line = self.line.saturating_add(1);
         let mut numbers = [0u64; 5];

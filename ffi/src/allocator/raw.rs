@@ -13,18 +13,13 @@ use crate::lock::Caller;
 use crate::status::sublet_status as S;
 use crate::system;
 
-/// Where an allocator gets its ranges of addresses from: the caller's own range, the caller's functions, or the system.
 pub(super) struct Raw {
-    /// The range of addresses that the caller has given for blocks; `None` if the caller has given none.
     lent: Option<Range>,
-    /// Whether the allocator has the range of addresses in `lent` now: it has taken the range and not given it back.
     lent_in_use: bool,
-    /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
-    /// The caller's functions that allocate and free ranges of addresses; `None`: ranges are memory of the system.
+    /// `None`: ranges are memory of the system.
     callbacks: Option<Callbacks>,
-    /// Notes which thread is in one of the caller's functions now. If that thread calls the allocator, the call is
-    /// refused.
+    /// Calls of a thread that is in one of the caller's functions are refused.
     caller: &'static Caller,
 }
 
@@ -39,9 +34,6 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Makes the source of an allocator's ranges of addresses, as the parameters of the allocator describe it. Fails if
-    /// they are wrong. The failure names argument 0 of the C function, the parameters; for an alignment that is no
-    /// power of two it names no argument. Nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,
@@ -86,7 +78,7 @@ impl Raw {
     }
 }
 
-/// The most bytes that a range of addresses may have: the largest distance by which a pointer can be moved.
+/// The largest distance by which a pointer can be moved.
 const MOST_BYTES: usize = isize::MAX.cast_unsigned();
 
 impl Source for Raw {
@@ -126,8 +118,7 @@ impl Source for Raw {
     }
 }
 
-/// The address and the bytes of bookkeeping memory that the system gave; the memory is freed on drop. `None`: there is
-/// none, because the caller has lent the memory.
+/// Freed on drop. `None` if the caller has lent the memory.
 pub(super) struct SystemMemory(pub(super) Option<(*mut c_void, usize)>);
 
 // SAFETY: nobody uses it before it goes back.

@@ -93,8 +93,6 @@ pub unsafe extern "C" fn sublet_owns(
 }
 
 impl sublet_allocator {
-    /// How many bytes the user of the block at `pointer` may use. Fails if no live block begins there; the failure
-    /// names argument 1 of the C function, the pointer.
     fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
         let address = pointer.addr() as u64;
         let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;

@@ -15,8 +15,6 @@ const fn row(event: E, block: u32, op: Option<u32>) -> sublet_row {
     sublet_row { time_ns: 0, bytes, block, event: event as u32, op, op_kind: kind as u32 }
 }
 
-/// The rows of an iteration with two weights: operator 0 doubles block 0, and operator 1 doubles block 1. Each block
-/// can be on the host while the operator of the other runs.
 const ORIGINAL: [sublet_row; 6] = [
     row(E::Malloc, 0, None),
     row(E::Malloc, 1, None),
@@ -77,7 +75,6 @@ const HOST: sublet_runtime_params = sublet_runtime_params {
     memory: 0,
 };
 
-/// Runs three iterations of a plan, and checks what the weights and the measured times are.
 fn train(runtime: *mut sublet_runtime) {
     for block in 0..2 {
         // SAFETY: a runtime, and content with its length.
@@ -180,7 +177,6 @@ fn what_is_wrong_is_told() {
     }
 }
 
-/// What the array `was` of a replan has to have as its length is in the trace.
 #[test]
 fn a_length_that_no_array_has_is_named_by_the_trace() {
     let (runtime, mut error) = create(&HOST, &[0, 0, 0]);

@@ -23,53 +23,33 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most states of the search that are kept from one block to the next. A state is one choice, among the blocks
-/// looked at so far, of those that are to lie in the bank of memory.
 const WIDTH: u32 = 256;
-/// The most blocks alive together that the search can decide about: each has a bit in the `u64` that says which living
-/// blocks are chosen. Further blocks get no bit, and are left out of the bank of memory.
+/// A bit of a `u64` for each living block; further ones get none, and are left out of the bank.
 const SLOTS: u32 = 64;
 
-/// A block that may lie in the bank of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate {
-    /// The first step at which the block is alive.
     pub(super) start: u32,
-    /// The first step at which the block is not alive any more.
     pub(super) end: u32,
-    /// The bytes that the block takes in the bank of memory, rounded up to the bank's alignment.
     pub(super) size: u64,
-    /// The cost that is saved if the block lies in the bank of memory. The caller chooses the unit, so large that the
-    /// sum over all blocks is below 2⁶⁴.
+    /// In any unit in which the sum over all blocks is below 2⁶⁴.
     pub(super) gain: u64,
-    /// Whether the block has to lie in the bank of memory, because it may lie in no other bank that is left.
     pub(super) forced: bool,
 }
 
-/// What is done with the states of the search where there are more than [`WIDTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank of memory, but
-    /// another set may save more cost.
     Dropped,
-    /// The least promising states become one, which stands for all of them: what comes out is an upper bound on the
-    /// cost that any set of blocks in the bank can save.
     Merged,
 }
 
-/// The result of [`choose`]: how much cost the blocks chosen for a bank of memory save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// The cost that the chosen blocks save in the bank of memory or, with [`Excess::Merged`], an upper bound on what
-    /// any choice saves. `None` if no choice was found that fits and takes all blocks that have to lie in the bank.
+    /// `None` if no choice fits and takes all forced blocks.
     pub(super) gain: Option<u64>,
-    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. False if states
-    /// of the search were dropped or merged because more than [`WIDTH`] were left, or if a block began while [`SLOTS`]
-    /// others were alive.
     pub(super) exact: bool,
 }
 
-/// Length of the workspace of [`choose`] for `n` blocks.
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen {
         words: 2 * WIDTH as usize * (4 + n.div_ceil(64)) + 2 * SLOTS as usize,
@@ -77,11 +57,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses which blocks lie in a bank of memory, so that the sum of [`Candidate::gain`], the cost that is saved, is
-/// high. The chosen blocks that are alive together take at most `capacity` bytes. `by_start` holds the blocks in the
-/// order of their begins; `candidate(i)` is block i. Bit p of `taken` becomes 1 if the block at index p of `by_start`
-/// is chosen, else 0. If no choice is found, `taken` stays as it is. With [`Excess::Merged`], `taken` may be no valid
-/// choice.
+/// Bit p of `taken` is for `by_start[p]`; with [`Excess::Merged`] it may be no valid choice.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -122,39 +98,24 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states of the search there are. A state is one choice of blocks for the bank of memory, among the
-    /// blocks that were looked at so far.
     len: u32,
-    /// How many 64-bit words each state of the search has in `taken`, which has a bit for each block.
     words: u32,
-    /// By state of the search: which of its chosen blocks are alive now, as bits. The number of a block's bit is its
-    /// slot.
+    /// By state: its chosen living blocks; the bit of a block is its slot.
     mask: Table<'a, u64>,
-    /// By state of the search: the bytes that its chosen blocks that are alive now take in the bank of memory.
     load: Table<'a, u64>,
-    /// By state of the search: the cost that its chosen blocks save in the bank of memory. Blocks that have ended count
-    /// too.
+    /// By state, with blocks that have ended.
     gain: Table<'a, u64>,
-    /// By state of the search: the cost that its chosen blocks have saved before the present step; what a block saves
-    /// is spread evenly over its lifetime. If there are too many states, those of the least score are dropped or
-    /// merged.
+    /// By state: the cost saved before the present step; a block's gain is spread evenly over its lifetime.
     score: Table<'a, u64>,
-    /// By state of the search: all its chosen blocks, as bits, in `words` words. Blocks that have ended stay in the
-    /// set. Bit p stands for the block at index p in the order of begins.
+    /// By state, `words` words: bit p is the block at index p by begin, ended or not.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive: in every
-    /// state of the search, the bit of this number says whether the block is chosen.
     used: u64,
-    /// By slot of a living block: the bytes that the block takes in the bank of memory.
     size: Table<'a, u64>,
-    /// By slot of a living block: the cost that the block saves in the bank of memory.
     slot_gain: Table<'a, u64>,
-    /// By slot of a living block: the first step of the block's lifetime.
     start: Table<'a, u32>,
-    /// By slot of a living block: the first step after the block's lifetime.
     end: Table<'a, u32>,
 }
 
@@ -182,8 +143,6 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Takes the blocks whose lifetimes end at `step` or before out of the living blocks of each state of the search:
-    /// subtracts their bytes, and clears their bits. Blocks that begin can then get these bits.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -197,8 +156,6 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives `c`, a block that begins, a slot: the number of a bit that no other living block has. Enters the block in
-    /// the tables by slot, and returns the slot; `None` if all slots are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -212,9 +169,6 @@ impl<'a> States<'a> {
         Some(slot)
     }
 
-    /// Replaces each state of the search by two: one without the block `c`, unless it has to lie in the bank of memory,
-    /// and one with it, if it fits. `slot` is the number of the block's bit among the living blocks, `place` the
-    /// block's index in the order of begins.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -230,9 +184,7 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds `gain`, the cost that a block saves, to all states of the search, as if the block lay in the bank of memory
-    /// and took no bytes. So the result stays an upper bound where all [`SLOTS`] bits of a state are in use and the
-    /// block gets none.
+    /// As if the block lay in the bank and took no bytes: the result stays an upper bound where no slot is left.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -251,10 +203,6 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state of the search that is no better than another: the other saves at least as much cost, and all
-    /// its living blocks are living blocks of the dropped state too. If at most [`WIDTH`] states are then left, returns
-    /// true. Else drops or merges those that have saved least before `step`, at which the present block begins, and
-    /// returns false.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -289,9 +237,6 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` entries of `kept`, the list of the states of the search that are still in use, by score,
-    /// the highest first. The score of a state is the cost that its chosen blocks have saved before `step`, where the
-    /// cost that a block saves is spread evenly over its lifetime. Writes the scores to `score`.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -302,18 +247,12 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// The part of a block's saved cost that belongs to the steps from `step` on: the cost that the block saves in the
-    /// bank of memory is spread evenly over the steps of its lifetime. `slot` is the number of the block's bit among
-    /// the living blocks. The part is rounded down.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Merges several states of the search into one: those at the indices `first..left` of `kept`, the list of states.
-    /// The one at index `first` stays. It then has only the living blocks that all of them have, and as much gain as
-    /// the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {
@@ -325,7 +264,6 @@ impl<'a> States<'a> {
     }
 }
 
-/// The numbers of the bits that are set in `mask`, the lowest first.
 fn slots(mut mask: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let slot = mask.trailing_zeros();
@@ -357,9 +295,6 @@ mod tests {
         (found, taken)
     }
 
-    /// The cost that a choice of blocks for the bank of memory saves: the sum of the gains of the blocks i for which
-    /// `taken[i]` is true. `None` if the chosen blocks exceed the capacity at some step, or if a block that has to lie
-    /// in the bank is not chosen.
     fn gain(candidates: &[Candidate], capacity: u64, taken: &[bool]) -> Option<u64> {
         let all = || candidates.iter().zip(taken);
         let fits = candidates.iter().all(|c| {
@@ -406,8 +341,6 @@ mod tests {
         }
     }
 
-    /// 80 blocks are alive together, but the search can tell only 64 of them apart: it puts 64 in the bank of memory,
-    /// and its upper bound counts all 80.
     #[test]
     fn more_than_there_are_slots() {
         let all: Vec<_> = (0..80).map(|_| Candidate { start: 0, end: 9, size: 1, gain: 5, forced: false }).collect();

@@ -9,8 +9,7 @@ use crate::place::align_up;
 use crate::table::{at, count};
 use crate::{Block, Workspace, sort};
 
-/// The banks of memory of least cost, seen as one bank. Its capacity is the sum of theirs, each rounded up to the least
-/// of their alignments. Used for lower bounds.
+/// The cheapest banks seen as one; their capacities are rounded up to the least of their alignments.
 struct Fast<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
@@ -34,38 +33,26 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// The bytes that block `i` takes in the banks of memory of least cost, seen as one: its size, rounded up to the
-    /// least of their alignments. It takes no less in any of them.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i`: in the banks of memory of least cost if `here` is true, in all other banks if
-    /// `here` is false. `None` if the block may lie in none of the banks asked for.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
     }
 
-    /// Whether block `i` may lie in at least one of the cheapest banks: those in which a byte costs least.
     fn may(&self, i: u32) -> bool {
         self.price(i, true).is_some()
     }
 
-    /// How much more block `i` costs at least if it does not lie in the banks of memory of least cost: its least price
-    /// in the other banks, less its price in the banks of least cost. `None` if the block may lie in none of the banks
-    /// of least cost, or in none of the others.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// How many fraction bits a fixed-point number in [`bound_by_step`] has. The number is what each byte of a block adds
-/// to the cost if the block lies in a bank that is not one of least cost.
 const FRACTION: u32 = 32;
 
-/// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
-/// written times the cost of a byte in the block's bank of memory ([`Bank::cost`]).
 pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
@@ -75,11 +62,6 @@ pub(super) fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratc
     alone.saturating_add(chosen.max(bound_by_step(&fast, scratch)))
 }
 
-/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
-/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. The bound is a difference. The
-/// first number is the extra cost if the fast banks hold only the blocks that may lie in no other bank. Subtracted is
-/// an upper bound on what the other blocks can save by lying in the fast banks, within the capacity of these. The
-/// result is in bytes times the unit of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -107,11 +89,6 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
-/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. At each step, the bytes alive
-/// beyond the capacity of the fast banks must lie in other banks. The least cost that this adds is computed for each
-/// step. Returns the highest of these costs, in bytes times the unit of [`Bank::cost`].
-///
 /// What each byte adds is rounded down, so that the result is never above the exact one.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);

@@ -89,32 +89,20 @@ pub struct Cost {
 /// The most banks of memory that are used; further banks in the caller's list are left out.
 pub const MOST_BANKS: usize = 32;
 
-/// Stands in place of a bank's index for a block that has no bank of memory yet.
 const NOWHERE: u32 = u32::MAX;
 
-/// A way to give each block a bank of memory.
 #[derive(Clone, Copy)]
 enum Way {
-    /// The banks of memory are filled one after the other, the cheapest first, each with the set of blocks that saves
-    /// most cost there. Blocks smaller than the bank's capacity divided by this number take no part, unless they may
-    /// lie in no later bank; with 0, blocks of all sizes take part.
+    /// Smaller blocks than the capacity over this take part only if they may lie in no later bank; with 0, all take
+    /// part.
     Choice(u64),
-    /// Blocks go one by one into their cheapest bank of memory with room. First come the blocks whose price would rise
-    /// most, for each byte and step, in their next more costly bank, see [`loss`].
     Loss,
-    /// Blocks go one by one into their cheapest bank of memory with room, the largest first.
     Size,
 }
 
-/// The ways to give each block a bank of memory, in the order in which they are tried. The first three fill one bank
-/// after the other with the best choice of blocks: of all blocks; of those of at least a 64th of the bank's capacity;
-/// of those of at least a 16th. Small blocks are left out because many of them that are alive together have more
-/// combinations than the search for the best choice can look at. In the last two ways, blocks go one by one into the
-/// cheapest bank with room.
+/// Small blocks are left out since many alive together have more combinations than the search can look at.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
-/// Where a block does not fit its bank of memory, it is moved to the front of the order in which the blocks of the bank
-/// are placed, right behind the pinned ones, and all are placed again. This is done at most this number of times.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -214,9 +202,6 @@ pub fn place(
     Ok(Cost { cost, lower_bound })
 }
 
-/// Checks two sums over the blocks. The sizes, each rounded up to the largest alignment of a bank, must add up to less
-/// than 2⁶⁴. The prices, each in the bank of memory in which the block costs most, must add up to less than 2¹²⁸.
-/// Otherwise returns [`Error::SizeOverflow`] with the first block at which one of the two sums becomes too large.
 fn check_sums(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(), Error> {
     let alignment = banks.iter().fold(1, |most, bank| bank.alignment.max(most));
     let (mut sizes, mut prices): (u64, u128) = (0, 0);
@@ -235,15 +220,10 @@ struct Packing<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
     banks: &'a [Bank],
-    /// By block: its bank of memory, or [`NOWHERE`].
     bank: Table<'a, u32>,
-    /// By block: its offset in its bank of memory, in bytes.
     offset: Table<'a, u64>,
-    /// The blocks of the bank of memory that is being filled, in the order in which they are placed.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// The addresses that the block being placed cannot have: the begin and the end, in bytes, of each placed block
-    /// that is alive with it.
     forbidden: Table<'a, [u64; 2]>,
 }
 
@@ -252,10 +232,7 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room. `by_loss` and
-    /// `by_size` list all blocks, in the orders for [`Way::Loss`] and [`Way::Size`]. Returns the sum of the prices that
-    /// the blocks have in their banks. `Err` if a block is left without a bank: with [`Way::Choice`] it is `Err(None)`,
-    /// which does not say which block; with the other ways it is `Err(Some(error))`, and the error names the block.
+    /// With [`Way::Choice`] the error is `Err(None)`: it does not name the block.
     fn fill(
         &mut self,
         way: Way,
@@ -279,11 +256,6 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later bank
-    /// and, of the other blocks, a set that saves as much cost as possible, compared with the next more costly bank. If
-    /// `parts` is not 0, these other blocks must have at least the size of the bank's capacity divided by `parts`. If
-    /// no offsets are found for all blocks of the bank, blocks that save little go on to later banks. `None` if a block
-    /// is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -332,9 +304,6 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Puts each block, in the order of `order`, into a bank of memory: the cheapest in which it may lie, and in which
-    /// it can be placed together with the blocks that are there already. The error is [`Error::NoBank`] for the first
-    /// block that has no such bank.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -345,19 +314,12 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// Moves block `i` to the cheapest bank of memory that has room for it, if the block's price there is below its
-    /// price in its present bank. A bank has room if all its blocks can be placed together with block `i`. The block
-    /// stays if the other blocks of its present bank cannot be placed without it. Returns whether the block has moved.
     fn promote(&mut self, i: u32) -> bool {
         let now = self.price(i, self.bank[i]);
         self.move_below(i, now)
     }
 
-    /// Moves block `i` to another bank of memory: of the banks in which its price is below `most`, and in which it can
-    /// be placed together with the blocks that are there already, the one of least price; of equal prices, the one of
-    /// lowest index. A block's price is its bytes read and written, times the cost of a byte in the bank. Returns
-    /// whether the block has moved. It stays if there is no such bank. It also stays if the other blocks of its present
-    /// bank cannot be placed without it: first fit may fail with fewer blocks where it has succeeded with more.
+    /// The block stays if the others cannot be placed without it: first fit may fail with fewer blocks.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -376,8 +338,6 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the capacity of block `i`'s bank of memory is enough for the bytes alive in it: at each step of the
-    /// block's lifetime, the blocks of the bank that are alive take no more. Where they lie does not count.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -385,8 +345,6 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Finds an offset for each block of the bank of memory `k`, and writes it to `offset`. The error is the index of a
-    /// block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -418,9 +376,6 @@ impl Packing<'_> {
         left.map_err(|place| self.order[place])
     }
 
-    /// Places the first `members` blocks of `order` in the bank of memory `k`, one after the other: each at the lowest
-    /// aligned offset that is free throughout its lifetime, a pinned one at its pin. The error is the index in `order`
-    /// of the first block that did not fit.
     fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
         let Bank { capacity, alignment, .. } = bank(self.banks, k);
         for placed in 0..members {
@@ -457,16 +412,11 @@ impl Packing<'_> {
     }
 }
 
-/// How many bits the gains of blocks are shifted right before a choice of blocks, so that their sum fits 63 bits.
-/// `most` is the most that the sum of the unshifted gains can be. 0 if it fits 63 bits already.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// How much more block `i` costs if it does not lie in its cheapest bank of memory, for each byte and step. The price
-/// of a block in a bank is the bytes read and written, times the cost of a byte. The result is the price in the next
-/// more costly bank, less that in the cheapest, divided by the block's size and by its number of steps; with 16
-/// fraction bits. 0 if the price is the same in all its banks; `u64::MAX` if it may lie in one bank alone.
+/// For each byte and step, with 16 fraction bits; `u64::MAX` if only one bank is allowed.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -489,7 +439,6 @@ fn use_of(uses: &[Use], i: u32) -> Use {
     uses.get(place).copied().unwrap_or(Use { touched: 0, banks: 0 })
 }
 
-/// The indices of the banks of memory in which block `i` may lie, the lowest first.
 fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
     let mask = use_of(uses, i).banks;
     (0..count(banks)).filter(move |&k| mask >> k & 1 == 1)

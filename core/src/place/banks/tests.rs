@@ -9,7 +9,6 @@ fn run(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot
     place(blocks, uses, banks, Workspace::new(&mut words, &mut indices), &mut spots).map(|cost| (cost, spots))
 }
 
-/// Whether every block lies in a bank that it may lie in, below the bank's capacity and apart from the others there.
 fn is_valid(blocks: &[Block], uses: &[Use], banks: &[Bank], spots: &[Spot]) -> bool {
     blocks.iter().zip(spots).enumerate().all(|(i, (b, spot))| {
         let bank = banks[spot.bank as usize];
@@ -20,8 +19,6 @@ fn is_valid(blocks: &[Block], uses: &[Use], banks: &[Bank], spots: &[Spot]) -> b
     })
 }
 
-/// The least cost of all choices of banks of memory in which each bank's load is within its capacity: no placement is
-/// cheaper.
 fn least_by_load(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> u128 {
     let choices = banks.len().pow(u32::try_from(blocks.len()).unwrap());
     let cost = |choice: usize| {
@@ -105,8 +102,6 @@ fn what_is_touched_most_for_its_room_is_fast() {
     assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (0, 1, 1));
 }
 
-/// First fit places some sets of blocks, and fails for the same blocks without one of them. A block whose bank could
-/// not be placed without it stays there, though a cheaper bank has room.
 #[test]
 fn a_block_stays_where_the_others_cannot_be_placed_without_it() {
     let bank = |capacity, cost| Bank { capacity, cost, alignment: 1 };
@@ -139,7 +134,6 @@ fn a_block_stays_where_the_others_cannot_be_placed_without_it() {
     assert!(is_valid(&blocks, &uses, &banks, &spots), "{spots:?}");
 }
 
-/// Of two blocks of one size only one fits the cheap bank. What a byte of either adds to the cost is far below 1.
 #[test]
 fn the_bound_is_below_the_least_where_blocks_are_touched_little() {
     for (size, touched) in [(1 << 30, [8192, 4096]), (1 << 20, [1001, 1000]), (1 << 40, [3, 2])] {

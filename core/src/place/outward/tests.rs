@@ -6,7 +6,6 @@ use crate::verify::{self, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A block begins at each step; lifetimes are exponential with a mean of `alive` steps.
 fn without_pattern(n: u32, alive: f64, seed: u64, size: impl Fn(f64) -> f64) -> Vec<Block> {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut block = |i| {
@@ -16,7 +15,6 @@ fn without_pattern(n: u32, alive: f64, seed: u64, size: impl Fn(f64) -> f64) -> 
     (0..n).map(&mut block).collect()
 }
 
-/// The ratio of the peak to the max load; the plan is verified.
 fn ratio(solver: Solver, blocks: &[Block]) -> f64 {
     let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
@@ -30,8 +28,6 @@ fn ratio(solver: Solver, blocks: &[Block]) -> f64 {
     peak as f64 / plan.max_load() as f64
 }
 
-/// The peak is less than 1.0135 times the max load, and with [`Solver::Auto`] less than 1.0125 times. Skylines alone,
-/// with the same budget of work, reach 1.0204 times.
 #[test]
 fn an_instance_without_pattern_is_placed_near_the_max_load() {
     let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
@@ -41,8 +37,6 @@ fn an_instance_without_pattern_is_placed_near_the_max_load() {
 }
 
 proptest! {
-    /// The blocks on the right of the busiest step are placed as by the rules written down plainly: for each block,
-    /// all gaps between the blocks that are alive then are found anew, and the one of least cost is taken.
     #[test]
     fn one_side_is_placed_as_the_rules_say(
         rows in prop::collection::vec((1u32..30, 1u32..20, 1u64..20), 1..60), before in prop::collection::vec((2u32..40, 1u64..20), 1..12),

@@ -43,20 +43,12 @@ use crate::place::{Options, Solver, Summary, Watch, align_up, copy, gcd};
 use crate::table::{Table, at, count};
 use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
-/// Instances with more blocks than this are not searched.
 pub(super) const MOST_BLOCKS: usize = 1024;
-/// How many nodes of the search tree may be looked at for each capacity that is tried, in the first round of
-/// capacities.
 const FIRST: u64 = 256;
-/// The whole work of the search is limited: it may look at this number of sections of time for each node of the
-/// caller's budget, `options.nodes`.
 const SECTIONS_PER_NODE: u64 = 2;
-/// The work of the search is counted in sections of time looked at. A short look at a section or at a block costs less:
-/// this number of short looks counts as one section.
 const AT_ONCE: u32 = 16;
-/// The entry in `pin` for a block that is not pinned to an offset.
+/// The `pin` of a block that is not pinned.
 const NO_PIN: u64 = u64::MAX;
-/// How many changes the search can record, to take them back later: this number for each block of the instance.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -66,32 +58,18 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     own.and(interval::workspace(n))
 }
 
-/// An error: the decisions taken so far lead to no placement within the capacity, so the search has to go back.
 struct Conflict;
 
 type Outcome = Result<(), Conflict>;
 
-/// How a try to place all blocks within a capacity has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Every block has a place.
     Found,
-    /// There is no placement within the capacity.
     Infeasible,
-    /// The try has ended at a limit: its nodes of the search tree, the sections of time that the whole search may look
-    /// at, or the length of the buffer that records changes. Or no block was found that could be placed next.
     Limit,
-    /// The caller has stopped the search: its function `watch` returned `ControlFlow::Break`.
     Stopped,
 }
 
-/// Lowers the peak of `best`, whose plan is in `offsets`, or raises its lower bound. Does nothing if there are more
-/// than [`MOST_BLOCKS`] blocks, or if an output may overlap more than two inputs. Ends when one of these is true:
-///
-/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
-/// - It is proved that no plan is within that capacity.
-/// - The budget `options.nodes` is used up.
-/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -140,57 +118,37 @@ struct Search<'a, 'b> {
     pairs: &'a Pairs<'a>,
     n: u32,
     sections: u32,
-    /// How many 64-bit words the bit set of each section of time has in `alive`; each bit stands for a block.
     row: u32,
     capacity: u64,
-    /// The unit, in bytes: a number of which all offsets and all ends of blocks are multiples.
+    /// In bytes; it divides all offsets and all ends.
     unit: NonZeroU64,
-    /// By block: the first section of time in which it is alive.
     low: Table<'b, u32>,
-    /// By block: one past the last section of time in which it is alive.
     high: Table<'b, u32>,
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
     pin: Table<'b, u64>,
-    /// By block: the least offset that it can still have, in bytes; its offset once it is placed.
+    /// By block, in bytes; its offset once it is placed.
     least: Table<'b, u64>,
-    /// Bit set: the blocks that, at the least offset that they can still have, lie on a block that is not placed yet,
-    /// and on no placed block.
+    /// The blocks that at `least` lie on an open block, and on no placed one.
     lifted: Table<'b, u64>,
-    /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
-    /// By section of time: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
-    /// Bit set: the sections of time at which [`Search::propagate`] has to look again, because a block that is alive
-    /// there was raised, placed or taken back.
     dirty: Table<'b, u64>,
-    /// By section of time: how many nodes of the search tree have failed because of the blocks alive there.
     weight: Table<'b, u64>,
-    /// By section of time: of the blocks that are alive there and not placed yet, the one with the least offset;
-    /// `u32::MAX` if there is none.
+    /// By section: the open block of least offset; `u32::MAX` if none.
     lowest: Table<'b, u32>,
-    /// By section of time: how many bytes the block in `lowest` could rise above its least offset, with all unplaced
-    /// blocks there still within the capacity.
     slack: Table<'b, u64>,
-    /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
-    /// By recorded change: the least offset, in bytes, that the changed block had just before the change.
     trail: Table<'b, u64>,
-    /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
+    /// By change: twice the block, plus 1 if it was in `lifted`.
     trail_of: Table<'b, u32>,
-    /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
-    /// Whether the try to place all blocks within the present capacity is given up: `trail` has no room left, or no
-    /// block was found that could be placed next.
     full: bool,
-    /// By depth of the search tree: the block that was placed at this depth.
     placed: Table<'b, u32>,
-    /// By depth of the search tree: how many changes were recorded in `trail` before a block was placed at this depth.
-    /// To take the placement back, all later changes are undone.
+    /// By depth: the length of `trail` before the block was placed.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
-    /// The work so far, as a number of sections of time looked at.
     looks: u64,
 }
 
@@ -253,8 +211,6 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least peak above `capacity` that a plan can have, in bytes: the next multiple of `unit`, since all offsets
-    /// and all ends are multiples of `unit`.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }
@@ -263,9 +219,6 @@ impl<'a, 'b> Search<'a, 'b> {
         (0..self.n).map(|b| self.least[b] + self.size[b]).max().unwrap_or(0)
     }
 
-    /// Looks for a placement within `capacity`. Ends after `nodes` further nodes of the search tree, or when the search
-    /// has looked at `looks` sections of time for all capacities together. `stopped` is called every 256 nodes; if it
-    /// returns true, the search ends.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;
@@ -312,8 +265,6 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The highest offset, in bytes, that block `b` can have within the capacity; for a pinned block, its pin. `None`
-    /// if the block does not fit.
     fn latest(&self, b: u32) -> Option<u64> {
         if self.pin[b] != NO_PIN {
             return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
@@ -325,7 +276,6 @@ impl<'a, 'b> Search<'a, 'b> {
         self.low[a] < self.high[b] && self.low[b] < self.high[a]
     }
 
-    /// Marks the sections of time in which block `b` is alive as changed, so that they are looked at again.
     fn soil(&mut self, b: u32) {
         for s in self.low[b]..self.high[b] {
             self.dirty[s / 64] |= 1 << (s % 64);
@@ -352,8 +302,6 @@ impl<'a, 'b> Search<'a, 'b> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Raises the least offset of block `b` to `v` bytes; `lifted` says whether `b` can lie there only on a block that
-    /// is not placed yet. `Err` if `b` cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
         if self.latest(b).is_none_or(|latest| v > latest) {
             return Err(Conflict);
@@ -365,14 +313,10 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, at which block `upper` can lie on block `lower`, if `lower` is at its own least
-    /// offset.
     fn on(&self, lower: u32, upper: u32) -> u64 {
         align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
     }
 
-    /// The least offset, in bytes, at which block `b` can lie on a block that is not placed yet; `u64::MAX` if no such
-    /// block is alive with it.
     fn support(&self, b: u32) -> u64 {
         let mut least = u64::MAX;
         for c in bits(&self.open, self.row).filter(|&c| c != b && self.collide(b, c)) {
@@ -400,8 +344,6 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
-    /// `b` is pinned, or if it follows that there is no such placement within the capacity.
     fn refuse(&mut self, b: u32) -> Outcome {
         let v = self.support(b);
         if self.pin[b] != NO_PIN || v <= self.least[b] {
@@ -411,8 +353,6 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Takes the last placement of a block back, and all changes that it led to. Returns this block; `None` if no block
-    /// is placed.
     fn back(&mut self) -> Option<u32> {
         self.depth = self.depth.checked_sub(1)?;
         let (b, mark) = (self.placed[self.depth], self.marks[self.depth]);
@@ -429,10 +369,6 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until no more can be raised. In each section of time
-    /// that has changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block
-    /// that would lie on no placed block goes up further, to the lowest offset at which it can lie on an unplaced one.
-    /// `Err` if there is no placement within the capacity.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -462,15 +398,11 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// The blocks that are alive in section `s` of time and not placed yet.
     fn members(&self, s: u32) -> impl Iterator<Item = u32> + Clone {
         let base = s * self.row;
         (0..self.row).flat_map(move |w| ones(self.alive[base + w] & self.open[w]).map(move |bit| w * 64 + bit))
     }
 
-    /// The highest offset, in bytes, at which a stack of all unplaced blocks of section `s` of time can begin and still
-    /// end within the capacity. The height of the stack is the sum of the blocks' sizes, less the bytes that overlaps
-    /// may spare. `None` if the stack is higher than the capacity.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -481,8 +413,6 @@ impl<'a, 'b> Search<'a, 'b> {
         self.capacity.checked_sub(bytes - spared)
     }
 
-    /// Raises unplaced blocks of section `s` of time to the least offsets that the other unplaced blocks there allow.
-    /// `Err` if it turns out that they do not all fit within the capacity.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -501,11 +431,6 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
-    /// allow any. `room` is the highest offset at which a stack of all unplaced blocks of the section, `b` included,
-    /// can begin within the capacity. So the lowest block of the stack lies at `room` or below. If the least offset of
-    /// `b` is above `room`, `b` is not the lowest: it lies above a block whose least offset is `room` or less. `b` also
-    /// lies above each block that cannot lie above `b` within the capacity.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -521,13 +446,7 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next; `None` if all are placed. First a section of time is chosen: the one with the least
-    /// (slack + 1) / (f + 1). The slack is the number of bytes by which the lowest unplaced block there could rise
-    /// above its least offset, with all unplaced blocks there still within the capacity. f is the number of nodes of
-    /// the search tree that have failed because of the section. Then a block is chosen. It is the lowest unplaced block
-    /// of the section if no other can lie below it. Otherwise the lowest of those that can takes its place, and so on.
-    /// If this goes on without end, since each of several blocks can lie below another of them, `full` becomes true:
-    /// the try of the present capacity is given up, and the block returned has no meaning.
+    /// The section of least (slack + 1) / (failures + 1); there the lowest block that no other can lie below.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {
@@ -565,13 +484,10 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 }
 
-/// The members of the bit set in the first `words` words of `set`, the lowest first. Bit i mod 64 of word ⌊i/64⌋ stands
-/// for i.
 fn bits(set: &Table<'_, u64>, words: u32) -> impl Iterator<Item = u32> {
     (0..words).flat_map(move |w| ones(set[w]).map(move |bit| w * 64 + bit))
 }
 
-/// The numbers of the bits of a word that are set, lowest first.
 fn ones(mut word: u64) -> impl Iterator<Item = u32> + Clone {
     core::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros())?;

@@ -89,43 +89,17 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// bits each, that tells which block is alive when.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The search tries several capacities. The first is usually the lower bound. The next ones lie below the peak of the
-/// best plan so far by a half, a quarter and so on of its distance to the bound. The distance is halved at most this
-/// number of times; then the lower bound is tried again.
 const MOST_HALVINGS: u32 = 3;
-/// A run of the search from the root of its tree ends after a number of nodes. The search tries several capacities in
-/// turn, again and again in rounds. In the first round, it spends this number times the nodes of the shortest run on
-/// each capacity; in each further round, twice as many as before. The lower bound may get more ([`RUNS_AT_BOUND`]).
 const RUNS: u64 = 32;
-/// In each round the search tries several capacities. Most instances have a plan whose peak is the lower bound, so the
-/// lower bound gets more nodes than the other capacities: at least the lesser of two numbers. One is this number times
-/// the nodes of the shortest run from the root of the search tree; the other is the whole search's budget of nodes
-/// divided by [`PART_AT_BOUND`].
 const RUNS_AT_BOUND: u64 = 256;
-/// In each round the search tries several capacities, each with a number of nodes. For the lower bound, this is at
-/// least the lesser of two numbers. One is the whole search's budget of nodes divided by this number; the other is
-/// [`RUNS_AT_BOUND`] times the nodes of the shortest run from the root of the search tree.
 const PART_AT_BOUND: u64 = 4;
-/// With a budget of at most this number times the nodes of the shortest run from the root of the search tree, the
-/// search first tries capacities close to the peak of the best plan so far, and the lower bound only later. This is
-/// done only if there is a plan already, and the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
-/// Searches of windows of time get a part of the nodes that the search spends: the nodes divided by this number. The
-/// blocks of a window are placed alone; if they do not fit within the lower bound, the bound rises.
 const PART_OF_WINDOWS: u64 = 8;
-/// When searches of windows of time look at this number of nodes, that counts as one node of the whole search. Nodes of
-/// a window take less time, because a window has few blocks.
+/// A node of a window takes less time: so many count as one of the whole search.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Where the capacity is above the lower bound, most runs of the search prefer blocks that keep the top of the placed
-/// blocks level. Runs are numbered from 0 at each try of a capacity. Runs 0, `UNLEVELLED`, 2 · `UNLEVELLED` and so on
-/// do not prefer such blocks, nor do runs that begin near the best plan so far.
 const UNLEVELLED: u64 = 4;
-/// Where there is a plan already, runs `GUIDED`, 2 · `GUIDED` and so on begin near the best plan so far. Runs are
-/// numbered from 0 at each try of a capacity. No run begins near a plan if the bytes alive are the same in each section
-/// of time.
 const GUIDED: u64 = 2;
-/// No run begins near the best plan so far until the search has spent this number of nodes. Runs near one plan give
-/// plans that are alike, and a short search finds better plans if they differ.
+/// Runs near one plan give plans that are alike: a short search finds better ones without.
 const UNGUIDED: u64 = 150_000;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -173,8 +147,6 @@ pub fn place(
     finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
 }
 
-/// Looks for the plan of least peak or, if `incumbent` is given, for one with a lower peak than the plan in `offsets`,
-/// of which `incumbent` is the summary. The result is never worse than `incumbent`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -193,21 +165,13 @@ struct Search<'a> {
     windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
-    /// For each block, by its number in the search: its index in the caller's slice of blocks.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
-    /// The search counts sizes and offsets in units of this number of bytes, which divides all of them.
     unit: NonZeroU64,
-    /// The lower bound on the peak, in units of `unit` bytes.
     lower: u64,
-    /// Whether all sections of time have the same load in bytes. There is one section for each maximal clique of blocks
-    /// alive together.
     full: bool,
-    /// The caller's capacity, in units of `unit` bytes, rounded down: a peak within it ends the search. `None` if the
-    /// least peak is looked for.
     capacity: Option<u64>,
-    /// The peak of the best plan so far, in bytes, and the solver that made it; `None` if there is no plan yet.
     best: Option<(u64, Solver)>,
 }
 
@@ -271,9 +235,8 @@ impl<'a> Search<'a> {
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
-        // `gap` is the incumbent's peak minus the lower bound. The next capacity lies below that peak by the gap
-        // divided by 2^`halvings`; with 0 halvings it is the bound. `round` counts how often all these capacities have
-        // been tried. If this search made the incumbent, it has tried the bound before: it begins with one halving.
+        // The next capacity is the peak less the gap over 2^`halvings`. A search that made the incumbent has tried the
+        // bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
         let near = self.full && self.best.is_some() && RUNS_NEAR * self.base() >= nodes;
         let (mut halvings, mut round) = (if near { MOST_HALVINGS } else { u32::from(searched) }, 0);
@@ -325,14 +288,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Tries to raise the lower bound on the peak by searches of windows of time. The blocks of a window are placed
-    /// alone; if they do not fit within the bound, it rises. Returns one of these:
-    ///
-    /// - [`End::Found`] if no window is left to be searched.
-    /// - [`End::Infeasible`] if the bound is above the caller's capacity or, without a capacity, has reached the peak
-    ///   of the best plan. If there is neither a capacity nor a plan, returns this without a search.
-    /// - [`End::Limit`] if the whole search, windows included, has spent `limit` nodes.
-    /// - [`End::Stopped`] if `watch` has returned `ControlFlow::Break`.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -349,24 +304,16 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Whether there is nothing left to look for: the peak of the best plan is the lower bound or within the caller's
-    /// capacity, or the lower bound is above that capacity.
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
             || self.best.is_some_and(|(peak, _)| units(peak, self.unit) <= enough)
     }
 
-    /// Finds any valid placement, whatever its peak, and writes it to `offsets`: as there is no limit on the peak, no
-    /// decision of the search fails. Does not call the caller's `watch`, and is not bound by the budget of nodes.
     fn pile(&mut self, offsets: &mut [u64]) {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
-    /// Looks for a placement within `capacity`, in units of `unit` bytes, by one run after the other from the root of
-    /// the search tree. Each run is ended after a number of nodes. A placement that is found goes to `offsets`. Returns
-    /// when a run finds a placement or proves that there is none, when `watch` returns a break, or when the search has
-    /// spent `limit` nodes in all, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0u64.. {
@@ -421,8 +368,6 @@ impl<'a> Search<'a> {
         End::Limit
     }
 
-    /// How many nodes of its tree the search has spent so far. The blocks and sections of time that it has looked at
-    /// count as further nodes ([`Tree::spent`]).
     fn spent(&self) -> u64 {
         self.tree.spent(&self.state)
     }
@@ -431,8 +376,6 @@ impl<'a> Search<'a> {
         self.state.techniques.has(technique)
     }
 
-    /// The length of the shortest run, in nodes of the search tree. A run goes through the tree from its root, and is
-    /// ended after a number of nodes.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }
@@ -443,8 +386,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The i-th number, counted from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, … Run i of the
-/// search may look at this number times the nodes of the shortest run.
+/// Luby's sequence 1, 1, 2, 1, 1, 2, 4, …, from i = 1.
 const fn luby(mut i: u64) -> u64 {
     loop {
         let k = u64::BITS - i.leading_zeros();
@@ -455,16 +397,13 @@ const fn luby(mut i: u64) -> u64 {
     }
 }
 
-/// The unit, in bytes, in which the search counts sizes and offsets: the largest number of bytes of which all offsets
-/// can be multiples. It is the greatest common divisor of all sizes, all pins and some of the alignments. An alignment
-/// that divides all sizes and pins is left out: sums of sizes and pins are multiples of it anyway.
+/// An alignment that divides all sizes and pins is left out: sums of these are multiples of it anyway.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);
     NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN)
 }
 
-/// How many units of `unit` bytes it takes to hold `bytes` bytes, rounded up.
 fn units(bytes: u64, unit: NonZeroU64) -> u64 {
     bytes / unit + u64::from(bytes % unit != 0)
 }

@@ -16,32 +16,19 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, hash};
 
-/// The ring buffer that keeps refuted states of the search has this number of 64-bit words for each block of the
-/// instance, plus [`FOR_ANY`], but at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// The ring buffer that keeps refuted states of the search has this number of 64-bit words, plus [`FOR_EACH`] for each
-/// block of the instance, but at most [`MOST`].
 const FOR_ANY: usize = 1 << 17;
-/// The ring buffer that keeps refuted states of the search has at most this number of 64-bit words, which is 8 MiB.
 const MOST: usize = 1 << 20;
-/// The hash table that finds refuted states in the ring buffer has as many entries as the ring buffer has words,
-/// divided by this number.
 const WORDS_PER_STATE: usize = 16;
-/// Each refuted state in the ring buffer begins with this number of 64-bit words. The first holds the range of sections
-/// of time that the state is about, the second the capacity within which it has no placement. The words that describe
-/// its blocks follow.
+/// The range of sections, and the capacity within which the state has no placement.
 const HEAD: u64 = 2;
 
-/// The states of the search that were refuted, having no placement, so that they fail at once when they come again.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// A hash table that finds refuted states in the ring buffer. Its entry i is for the states whose hash is i modulo
-    /// `index_len`. It says where the latest of them begins, as 1 + the number of words written before that state; 0 if
-    /// there is none.
+    /// By hash: 1 + the number of words written before the latest such state; 0 if none.
     index: Table<'a, u64>,
     index_len: u64,
-    /// How many words have been written to the ring buffer since the search began, overwritten ones included.
     written: u64,
 }
 
@@ -66,11 +53,6 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether it is known that the blocks still to be placed in the sections `part.0..part.1` of time have no
-    /// placement within the state's capacity. It is known if [`add`](Self::add) was called for this part, with the same
-    /// blocks to be placed, at this capacity or a higher one. For each block, two things must be as they were then: its
-    /// least offset, and whether it can lie there only on another unplaced block. What is known is forgotten when later
-    /// states overwrite the words, or the entry of the hash table.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -90,8 +72,6 @@ impl<'a> Nogoods<'a> {
         same
     }
 
-    /// Notes that the blocks that are still to be placed in the sections `part.0..part.1` of time have no placement
-    /// within the state's capacity.
     pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
         let slot = self.slot(state, part);
         self.index[slot] = 1 + self.written;
@@ -100,10 +80,6 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The index in the hash table `index` of the entry for what a state holds in the sections `part.0..part.1` of
-    /// time. It is a hash of the words that [`State::each_word`] gives for these sections. Each word is hashed by
-    /// itself, together with a number that differs from word to word, and the hashes are added up. So a processor can
-    /// work on several words at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {
@@ -139,9 +115,6 @@ mod tests {
     use super::super::state::{self, Item};
     use super::*;
 
-    /// A refuted state of two blocks in one section of time is found again within the same capacity or a lower one. It
-    /// is not found within a higher one, nor where a block is placed, has another least offset, or can lie only on the
-    /// other block.
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {
         let len = state::workspace(2).and(workspace(2));

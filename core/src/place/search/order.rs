@@ -6,10 +6,7 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Writes to `state.rank` the place of each block, counted from 0, in the order in which the search tries blocks. First
-/// come blocks in whose lifetime the load rises highest; of equals those alive longest, of these the largest size times
-/// lifetime. `noise` is a random generator and a number. If it is given, the load does not count, and lifetimes and
-/// sizes are changed at random, each by up to that number of thousandths. `key` and `aside` are scratch.
+/// With `noise`, in thousandths, the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,
@@ -40,14 +37,9 @@ pub(super) fn rank(
     invert(order, n, aside);
 }
 
-/// A run that begins near a plan tries blocks in the order of their offsets in it. Before, each offset is changed at
-/// random by up to this many thousandths, so that each run has another order.
 const NEAR: u64 = 200;
 
-/// Sets the order in which blocks are tried by a run of the search that begins near a plan: the block that lies lowest
-/// in the plan comes first. Writes to `state.rank` the place of each block in this order, counted from 0. `offset`
-/// holds the offset of each block in the plan; its entries are scaled, and changed at random by up to a fifth, so that
-/// they are no offsets afterwards. `aside` is scratch.
+/// The entries of `offset` are no offsets afterwards.
 pub(super) fn follow(
     state: &mut State<'_>,
     offset: &mut Table<'_, u64>,
@@ -66,13 +58,10 @@ pub(super) fn follow(
     invert(&mut state.rank, n, aside);
 }
 
-/// A random factor near 1, in thousandths: a number from 1000 - `most` to 1000 + `most`, both included.
 fn thousandths(random: &mut impl Rng, most: u64) -> u64 {
     1000 - most + u64::from(random.next_u32()) % (2 * most + 1)
 }
 
-/// Replaces a list of the `n` blocks, in `order`, by the place of each block in that list: entry b becomes the place of
-/// block b, counted from 0.
 fn invert(order: &mut Table<'_, u32>, n: u32, aside: &mut Table<'_, u32>) {
     for i in 0..n {
         aside[order[i]] = i;

@@ -23,7 +23,6 @@ fn solve(blocks: &[Block], alignment: u64, nodes: u64) -> Summary {
     search(blocks, &options, None, &mut vec![0; blocks.len()])
 }
 
-/// Whether the blocks that have no entry in `offsets` yet fit below `capacity`, every offset tried for every block.
 fn fits(blocks: &[Block], alignment: u64, capacity: u64, offsets: &mut Vec<u64>) -> bool {
     let Some(b) = blocks.get(offsets.len()) else { return true };
     let step = b.alignment.max(alignment);
@@ -48,7 +47,6 @@ fn optimum(blocks: &[Block], alignment: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Blocks have alignments here too: the code that runs where a technique is off must respect them.
     #[test]
     fn without_any_one_technique_the_optimum_is_the_same(
         rows in prop::collection::vec((0u32..8, 1u32..5, 1u64..7, 0u32..2), 0..7),
@@ -130,8 +128,6 @@ proptest! {
     }
 }
 
-/// A rectangle of `steps` × `capacity` cut into `n` blocks: the cell with the largest area is cut in two,
-/// across or along, where a generator says. The load is `capacity` at every step.
 fn tight(n: usize, steps: u32, capacity: u64, seed: u64) -> Vec<Block> {
     use rand_xoshiro::rand_core::Rng;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -215,7 +211,6 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     assert_eq!(calls, 1);
 }
 
-/// Eighteen blocks whose load is 60 at each of the eight steps. They cannot be placed in 60: their least peak is 62.
 const HARD: [(u32, u32, u64); 18] = [
     (1, 4, 9),
     (0, 3, 21),
@@ -237,7 +232,6 @@ const HARD: [(u32, u32, u64); 18] = [
     (6, 7, 30),
 ];
 
-/// If no refuted states are kept, the proof takes 142,187 nodes.
 #[test]
 fn what_was_refuted_is_not_searched_again() {
     let blocks = HARD.map(|(start, end, size)| Block::new(start, end, size));
@@ -245,7 +239,6 @@ fn what_was_refuted_is_not_searched_again() {
     assert_eq!((found.peak, found.lower_bound), (62, 62));
 }
 
-/// Only a short range of time is hard, that of the eighteen blocks of [`HARD`]. Many more blocks come before and after.
 #[test]
 fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
     let core = HARD.map(|(start, end, size)| Block::new(100 + start, 100 + end, size));
@@ -261,7 +254,6 @@ fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
     assert_eq!((found.peak, found.lower_bound), (69, 69));
 }
 
-/// Without the blocks whose size is a multiple of 9, some bytes of the rectangle are unused.
 #[test]
 fn a_long_search_gets_nearer_to_the_bound_if_it_begins_near_the_best_plan() {
     let above_the_bound = |techniques| {

@@ -10,56 +10,30 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// What the search has spent is counted in nodes of its tree. The blocks and sections of time that it looks at count
-/// too: this number of them is as much as one node.
 const WORK_OF_NODE: u64 = 1_024;
-/// The caller's function `watch` is called each time that the search has spent this number of nodes.
 const NODES_OF_WATCH: u64 = 256;
 
-/// How a run of the search, from the root of its tree, has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Every block has a place.
     Found,
-    /// No placement exists within the capacity.
     Infeasible,
-    /// A limit is reached: the run's number of nodes, the budget of the search, or the room for records of changes.
     Limit,
-    /// The caller has stopped the search: its function `watch` returned a break.
     Stopped,
 }
 
-/// The decisions on the way from the root of the search tree to the present node. Each has placed one block.
 pub(super) struct Tree<'a> {
-    /// For each depth in the search tree, the block that was placed at this depth.
     block: Table<'a, u32>,
-    /// For each depth in the search tree, how many changes to blocks were recorded before a block was placed at this
-    /// depth. To take the placement back, all later changes are undone.
     block_mark: Table<'a, u32>,
-    /// For each depth in the search tree, how many changes to the records of sections of time were recorded before a
-    /// block was placed at this depth. To take the placement back, all later changes are undone. A record sums up the
-    /// blocks that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// A *component* is a range of sections of time that is searched alone, as every block still to be placed is alive
-    /// either within it or outside of it. For each depth in the search tree: the first section of the component that
-    /// was searched when a block was placed at that depth.
     low: Table<'a, u32>,
-    /// A *component* is a range of sections of time that is searched alone, as every block still to be placed is alive
-    /// either within it or outside of it. For each depth in the search tree: one past the last section of the component
-    /// that was searched when a block was placed at that depth.
     high: Table<'a, u32>,
-    /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
-    /// changes to blocks, and changes to the records of sections of time. When the node has failed, all later changes
-    /// are undone, so that its state can be kept as refuted.
+    /// By depth: the lengths of the two trails as the search entered the latest node, to restore its state once it
+    /// fails.
     entry: Table<'a, [u32; 2]>,
-    /// For each depth in the search tree, how many nodes had been looked at in all when the search entered the latest
-    /// node there. When this node fails, its state is kept as refuted only if more nodes have been looked at since.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
-    /// How many decisions lead to the present node.
     depth: u32,
-    /// A component is a range of sections of time whose ends no block still to be placed crosses; it is searched alone.
-    /// This is the component that is searched now: its first section, and one past its last.
+    /// The component that is searched now: a range whose ends no open block crosses.
     part: (u32, u32),
     /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
     /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
@@ -72,8 +46,6 @@ pub(super) struct Tree<'a> {
     /// The search gives up the present capacity when it has spent this number of nodes since it began
     /// ([`spent`](Self::spent)).
     pub budget: u64,
-    /// The caller's function `watch` is called next when the search has spent this number of nodes
-    /// ([`spent`](Self::spent)).
     next_watch: u64,
 }
 
@@ -101,11 +73,6 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Looks for a placement within `capacity`, from the root of the search tree. Gives up when `limit` nodes have been
-    /// looked at since the search began, earlier runs included; when the search has spent `self.budget` nodes, where
-    /// other work counts as nodes too ([`spent`](Self::spent)); or when there is no room to record a change. `watch` is
-    /// called each time that a few hundred nodes are spent, with the number of nodes looked at; if it returns a break,
-    /// the run ends.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -160,10 +127,7 @@ impl<'a> Tree<'a> {
         End::Found
     }
 
-    /// What the search has spent since it began: the nodes that it has looked at, and one more for each
-    /// [`WORK_OF_NODE`] blocks and sections of time looked at. So one node spent stands for about 3 µs on all
-    /// instances. Budgets are compared with this number. The length of a run from the root of the tree counts only the
-    /// nodes looked at.
+    /// One node spent stands for about 3 µs on all instances.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -177,12 +141,6 @@ impl<'a> Tree<'a> {
         self.depth += 1;
     }
 
-    /// After a failure, takes back the decisions that place blocks, the last first, until one is taken back that may be
-    /// the cause. Returns the block of that decision; `None` if there is no such decision.
-    ///
-    /// Time is cut into components, ranges whose ends no block still to be placed crosses. Each is searched by itself.
-    /// A decision may be the cause of the failure if it was made in a component that overlaps the component in which
-    /// the search has failed.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -197,21 +155,13 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// A component is a range of sections of time whose ends no block still to be placed crosses; it is searched alone.
-    /// Chooses the component to search next: the longest one within the component that was searched last or, if all
-    /// blocks there are placed, the longest anywhere. Without [`Technique::Components`], all sections stay one part.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
         }
     }
 
-    /// The block to place next. It is chosen in two steps:
-    /// 1. A section of time is chosen: one with the lowest *floor*, the least offset that an unplaced block there can
-    ///    have. Of equals, it is the one with the least c / (1 + f), where c is the number of blocks that could lie at
-    ///    the floor, and f counts the nodes of the search that have failed because of the section.
-    /// 2. Of these c blocks, the first in the order `State::rank` is returned. In that order, blocks that keep the top
-    ///    of the placed blocks level move forward, by up to 4 · [`Tree::fit`] places.
+    /// The section of lowest floor, of these with the least c / (1 + failures) for c blocks that can lie there.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {
@@ -244,9 +194,6 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A component is a range of sections of time whose ends no block still to be placed crosses. Returns the longest
-/// component in `low..high`, the first of equals: its first section, and one past its last. `None` if no block still to
-/// be placed is alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

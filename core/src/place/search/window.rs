@@ -32,49 +32,28 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window of time, whose blocks are searched alone, is skipped if its load is low: if, at each of its steps, the load
-/// lies below the lower bound by more than the lower bound divided by this number.
 const NEAR: u64 = 8;
-/// How many nodes of its search tree the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
-/// In each pass over the windows of time, a search may look at four times as many nodes as in the pass before. After
-/// this number of passes, the number of nodes no longer grows.
 const MOST_PASSES: u32 = 16;
 
-/// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// By section of time of the whole instance: the size of all blocks alive there, in units of `Search::unit` bytes.
     load: Table<'a, u64>,
-    /// The blocks of the window of time that is searched now, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// The section of time at which the next window begins.
     begin: u32,
-    /// How many sections of time the next window has; `u32::MAX` if no window is left to be searched.
+    /// `u32::MAX` if no window is left to be searched.
     length: u32,
-    /// The number of the next window, counted from 0 in each pass over all windows of time: the number of its bit in
-    /// `decided`.
     number: u32,
-    /// Bit set of the windows of time that have a placement within the lower bound, so that they are not searched
-    /// again. Windows are numbered from 0 in each pass over them.
     decided: Table<'a, u64>,
     /// How many nodes the searches of windows of time have cost the whole search: one for each `NODES_OF_WINDOWS` nodes
     /// that they have looked at.
     pub nodes: u64,
-    /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether longer windows of time are to be looked at too: true as soon as one window of the present length is not
-    /// too large. A window is too large if it has too many blocks for a search; longer ones have still more. A window
-    /// that needs no search does not count as too large: its load is far below the lower bound ([`NEAR`]), or it is
-    /// known to have a placement within the bound.
     small: bool,
-    /// Whether the search of a window of time was cut off without an answer in this pass over the windows. If so,
-    /// another pass follows.
     undecided: bool,
 }
 
-/// How many nodes of their search trees the searches of windows of time have looked at, and how many they may.
 pub(super) struct Budget<'a> {
     /// How many nodes the searches of windows have looked at so far; each search counts one more for each block of its
     /// window.
@@ -86,15 +65,11 @@ pub(super) struct Budget<'a> {
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// The most blocks that a search of a window of time can place, in an instance of `n` blocks. Windows with more blocks
-/// to be placed are not searched.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// The length, in 64-bit words, of a bit set with one bit for each window of time of an instance of `n` blocks, which
-/// has at most `n` sections of time. A window of two or four sections begins at each section, one of eight at every
-/// second, one of sixteen at every fourth, and so on: together fewer than 4 n.
+/// In words. Windows of 2 and 4 begin at each section, of 8 at every second and so on: fewer than 4 n.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -107,8 +82,6 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Windows<'a> {
-    /// Prepares the searches of windows of time in an instance of `n` blocks. `whole` is the state of the search of the
-    /// whole instance, in which no block is placed yet.
     pub(super) fn new(n: usize, whole: &State<'_>, scratch: &mut Workspace<'a>) -> Self {
         let mut scratch = scratch.split(workspace(n));
         let mut load = scratch.words(n);
@@ -133,10 +106,6 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. `enough` is the
-    /// highest capacity that is of interest; both are in units of `Search::unit` bytes. Returns [`End::Found`] if no
-    /// window is left to be searched, [`End::Infeasible`] if `lower` exceeds `enough`, [`End::Limit`] if the budget is
-    /// used up, and [`End::Stopped`] if the caller's `watch` has returned a break.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -165,9 +134,6 @@ impl<'a> Windows<'a> {
         End::Found
     }
 
-    /// Called when all windows of time with the present number of sections have been looked at. Goes on to windows of
-    /// twice as many sections. After the longest, begins another pass over all windows if the search of one was cut off
-    /// in this pass; else sets `length` to `u32::MAX`, which ends the passes.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;
@@ -180,11 +146,6 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`, and returns how
-    /// many there are. Blocks that are alive in all of it are left out, unless a block of the instance is pinned or
-    /// must be aligned. The blocks are sorted by begin in the window, then end in the window, then size, the largest
-    /// first. Returns `None` if `members` has no room for all of them, or if the load of each section is far below the
-    /// capacity ([`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;
@@ -210,12 +171,6 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Searches one window, the sections of time `low..high`, for a placement of its blocks: the first `blocks` entries
-    /// of `members`. If it proves that there is none within a capacity, raises the lower bound `lower` above that
-    /// capacity, but at most to 1 above `enough`, the highest capacity that is of interest. Both are in units of
-    /// `Search::unit` bytes. Returns [`End::Found`] if the window has a placement within `lower`, [`End::Infeasible`]
-    /// if `lower` is now above `enough`, [`End::Limit`] if the search was cut off, and [`End::Stopped`] if the caller's
-    /// `watch` has returned a break.
     fn ask(
         &mut self,
         whole: &State<'_>,

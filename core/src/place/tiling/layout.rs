@@ -10,12 +10,6 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes the plan to `offsets`: the offset of each block, by the block's index. Works from the last section of
-    /// time backwards. The blocks alive in the last section are put in an order that its PQ-tree allows; of the trees
-    /// found for that section, the search's cheapest one is taken. Then the plan's events are undone, the last first.
-    /// At an event, some blocks end, which lie side by side, and others begin in their place. To undo it, the place of
-    /// the blocks that begin is given to the blocks that end. Returns whether the plan was written: false if there is
-    /// no room to keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -30,10 +24,6 @@ impl Tiling<'_> {
         true
     }
 
-    /// Goes through the sections of time again, and stores each event of the plan with the PQ-tree before it. At an
-    /// event, blocks that lie side by side end and others take their place. The plan is the one that leads to the
-    /// cheapest state that the search has found for the last section. Returns the number of events; `None` if there is
-    /// no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -65,9 +55,6 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Stores an event of the plan as number `event`: the blocks that end, those that take their place, and the PQ-tree
-    /// before the event. The event lies just before section `section` of time; `item` is the index in `Tiling::items`
-    /// of the PQ-tree after the event. `None` if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];
@@ -95,10 +82,6 @@ impl Tiling<'_> {
         Some(())
     }
 
-    /// Undoes event number `event` of the plan, at which some blocks ended and others took their place. The blocks that
-    /// ended get the addresses of the blocks that took their place. They get them in an order that the PQ-tree before
-    /// the event allows while all other blocks stay where they are. `offset` holds the offset of each block, by the
-    /// block's index.
     fn undo(&mut self, event: u32, offset: &mut Table<'_, u64>) {
         let ([from, ended, begun], [to, ended_to, begun_to]) = (self.event[event], self.event[event + 1]);
         let base = (begun..begun_to).map(|i| offset[self.begun[i]]).min().unwrap_or(0);

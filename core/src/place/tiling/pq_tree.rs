@@ -17,13 +17,11 @@
 use crate::table::at;
 use crate::workspace::workspace;
 
-/// This bit is set in a token of a PQ-tree that stands for a P node, a node whose children may stand in any order. The
-/// token of a leaf has neither this bit nor [`Q`].
+/// Set for a P node; a leaf has neither this bit nor [`Q`].
 const P: u32 = 1 << 30;
 const Q: u32 = 2 << 30;
 const KIND: u32 = P | Q;
 
-/// Whether none, some or all of the leaves below a token of the PQ-tree are to be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     None,
@@ -32,49 +30,35 @@ enum Part {
 }
 
 workspace! {
-    /// The loaded PQ-tree, as a sequence of tokens, one for each node and leaf; and room to make another tree. A tree
-    /// has at most `row` tokens.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes: its nodes and leaves, a parent before
-            /// its children.
             next: u32[row],
-            /// By index in `token`, the loaded PQ-tree: how many of the tokens before this one are leaves.
             leaves: u32[row + 1],
-            /// By index in `token`: how many of the tokens before this one are leaves that are to be replaced.
+            /// By index in `token`: how many leaves before it are to be replaced.
             marked: u32[row + 1],
-            /// The children of one node of the loaded PQ-tree, as indices in `token`.
             child: u32[row],
-            /// A path down the loaded PQ-tree, as indices in `token`: each node is a child of the one before it, and
-            /// some, but not all, of the leaves below it are to be replaced.
             chain: u32[row],
         }
         state {
-            /// The number of nodes and leaves of the PQ-tree that is loaded.
             pub(super) len: u32 = 0,
-            /// The number of nodes and leaves in `next`, the PQ-tree that is being made.
             next_len: u32 = 0,
         }
     }
 }
 
-/// The number of nodes and leaves of the subtree that begins with this token.
 const fn span(token: u32) -> u32 {
     if token & KIND == 0 { 1 } else { token & !KIND }
 }
 
-/// The number of the leaf that a token of a PQ-tree stands for; `None` if the token stands for a P or Q node.
 pub(super) const fn leaf(token: u32) -> Option<u32> {
     if token & KIND == 0 { Some(token) } else { None }
 }
 
-/// Whether this token stands for a node of a PQ-tree whose children may stand in any order.
 pub(super) const fn is_free(token: u32) -> bool {
     token & KIND == P
 }
 
-/// The children of the node at index `node` of a PQ-tree, as indices in `tokens`, its nodes and leaves.
 pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> + '_ {
     let end = node + span(at(tokens, node));
     let first = if leaf(at(tokens, node)).is_some() { end } else { node + 1 };
@@ -82,14 +66,11 @@ pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> +
 }
 
 impl PqTree<'_> {
-    /// Makes the PQ-tree that allows all orders of `leaves`.
     pub(super) fn begin(&mut self, leaves: impl Iterator<Item = u32>) {
         self.next_len = 0;
         self.put_leaves(leaves);
     }
 
-    /// Loads a PQ-tree, from which [`Self::replace`] makes another one. `tokens` are its nodes and leaves, a parent
-    /// before its children.
     pub(super) fn load(&mut self, tokens: &[u32]) {
         self.len = u32::try_from(tokens.len()).unwrap_or(0);
         copy(tokens, self.token.range_mut(0, self.len));
@@ -98,16 +79,11 @@ impl PqTree<'_> {
         }
     }
 
-    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made: its nodes and leaves, a parent before its
-    /// children.
     pub(super) fn made(&self) -> &[u32] {
         self.next.range(0, self.next_len)
     }
 
-    /// Makes a PQ-tree from the loaded one, which [`Self::load`] was given last and which stays loaded. The `count`
-    /// leaves for which `replaced` holds are replaced by the leaves `new`. Of the orders that the loaded tree allows,
-    /// the new tree keeps those in which the replaced leaves are consecutive, with the leaves `new` in their place, in
-    /// any order. False if there is no such order; what [`Self::made`] returns is then not a tree.
+    /// False if the replaced leaves are consecutive in no order; [`Self::made`] is then no tree.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,
@@ -144,8 +120,6 @@ impl PqTree<'_> {
         done
     }
 
-    /// Writes to `marked`, for each node and leaf of the loaded PQ-tree, how many of the leaves before it are to be
-    /// replaced: those for which `replaced` holds.
     fn count(&mut self, replaced: impl Fn(u32) -> bool) {
         let mut before = 0;
         for i in 0..self.len {
@@ -154,8 +128,6 @@ impl PqTree<'_> {
         }
     }
 
-    /// The number of leaves below node or leaf `i` of the loaded PQ-tree, and how many of these leaves are to be
-    /// replaced.
     fn below(&self, i: u32) -> [u32; 2] {
         let end = i + span(self.token[i]);
         [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
@@ -169,8 +141,6 @@ impl PqTree<'_> {
         }
     }
 
-    /// Writes the children of a node of the loaded PQ-tree to `child`, as indices of their tokens; returns how many
-    /// children there are.
     fn open(&mut self, node: u32) -> u32 {
         let mut n = 0;
         for c in children(self.token.range(0, self.len), node) {
@@ -180,11 +150,6 @@ impl PqTree<'_> {
         n
     }
 
-    /// Writes the subtree of node `root`, a node whose children may stand in any order, to `next`, the tree in the
-    /// making. The leaves `new` are written in place of those that are to be replaced. Children that lose no leaves
-    /// stay. All others become one child: the new leaves and, on each side of them, what remains of a child that loses
-    /// only some of its leaves. If no child stays, this one takes the place of the node. False if more than two
-    /// children lose only some leaves, or if the leaves that such a child loses cannot stand at one end of it.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -220,10 +185,6 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes the subtree of node `root`, a node whose children stand in one order or its reverse, to `next`, the tree
-    /// in the making. The leaves `new` are written in place of those that are to be replaced. The children that lose
-    /// leaves must be next to each other. Only the first and the last of these may keep some leaves, which then stand
-    /// before and after the new ones. False if the leaves to be replaced do not lie like that.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -248,9 +209,7 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes the subtree of node `top`, without the leaves that are to be replaced, to `next`, the tree in the making.
-    /// False if the leaves to be replaced cannot all stand at one end of the subtree. With `nearest_first`, what stood
-    /// nearest to these leaves is written first, else last.
+    /// With `nearest_first`, what stood nearest to the replaced leaves is written first, else last.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {
@@ -286,8 +245,6 @@ impl PqTree<'_> {
         })
     }
 
-    /// Looks at the first `n` entries of `child`, each the root of a subtree. Copies the subtrees in which no leaf is
-    /// to be replaced to `next`, the tree in the making.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];
@@ -303,7 +260,6 @@ impl PqTree<'_> {
         self.next_len = end;
     }
 
-    /// Writes `leaves` to `next`, the tree in the making, as leaves that may stand in any order.
     fn put_leaves(&mut self, leaves: impl Iterator<Item = u32>) {
         let node = self.next_len;
         self.next_len += 1;
@@ -320,7 +276,6 @@ impl PqTree<'_> {
     }
 }
 
-/// Copies the nodes and leaves of a PQ-tree. If one slice is longer, the rest of it is left out.
 pub(super) fn copy(from: &[u32], to: &mut [u32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

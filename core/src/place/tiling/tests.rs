@@ -10,7 +10,6 @@ use crate::Constraints;
 use crate::place::{multistart, tests::cut};
 use crate::verify::{self, verify};
 
-/// All orders of the leaves below a token.
 fn orders(tokens: &[u32], node: u32) -> BTreeSet<Vec<u32>> {
     if let Some(b) = leaf(tokens[node as usize]) {
         return BTreeSet::from([vec![b]]);
@@ -50,8 +49,6 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The orders that `order` becomes if the leaves for which `replaced` holds give way to the leaves `new`, one result
-/// for each order of `new`. No result if the replaced leaves are not consecutive in `order`.
 fn exchanged(order: &[u32], replaced: impl Fn(u32) -> bool, new: &[u32]) -> Vec<Vec<u32>> {
     let first = order.iter().position(|&b| replaced(b)).unwrap();
     let count = order.iter().filter(|&&b| replaced(b)).count();
@@ -96,7 +93,6 @@ proptest! {
     }
 }
 
-/// The peak of a skyline, and the peak after [`improve`].
 fn run(blocks: &[Block], options: &Options) -> [u64; 2] {
     let n = blocks.len();
     let len = workspace(n).max(verify::workspace(n)).max(multistart::workspace(n));

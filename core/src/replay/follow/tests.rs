@@ -3,7 +3,6 @@ use crate::{Constraints, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A replay of a plan in which the blocks are placed first fit in the order of their starts; and the offsets.
 fn replay(blocks: &[Block], outside: &[Block], phase: u32) -> (Replay<'static>, Vec<u64>) {
     let mut offsets: Vec<u64> = Vec::new();
     for b in blocks {
@@ -74,8 +73,6 @@ fn what_the_plan_does_not_hold_is_expected() {
     assert!(!replay.restart());
 }
 
-/// Several requests in a row whose blocks outlive the iteration, of which one does not come: the next ones are known all
-/// the same. So is the request after a long row of them.
 #[test]
 fn requests_outside_the_plan_are_found_one_by_one() {
     let outside: Vec<Block> = (0..40).map(|k| Block::new(k, 99, 100 + u64::from(k))).collect();
@@ -88,7 +85,7 @@ fn requests_outside_the_plan_are_found_one_by_one() {
     assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
 }
 
-/// The plan has sizes that are rounded up to the alignment; so a request is searched for by its rounded size.
+/// The plan has sizes rounded up to the alignment, so the search goes by the rounded size.
 #[test]
 fn a_request_is_found_behind_a_missing_one_whatever_its_size() {
     let blocks = [Block::new(0, 2, 100), Block::new(1, 3, 5000)];
@@ -144,7 +141,6 @@ fn errors() {
 }
 
 proptest! {
-    /// Requests and frees at random: what is placed overlaps with nothing that is live.
     #[test]
     fn nothing_live_is_handed_out_again(
         lifetimes in prop::collection::vec((1u32..12, 1u64..9), 1..30),

@@ -12,31 +12,17 @@ use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};
 use crate::rewrite::means::recompute::Recomputer;
 use crate::{Workspace, WorkspaceLen};
 
-/// At most this many operators, at even distances, are looked at to find how many bytes can be on the host while they
-/// run. Each other operator gets the figure of the last operator before it that was looked at.
+/// Operators looked at, at even distances; each other one gets the figure of the one before it.
 const LOOKS: u32 = 256;
-/// The most idle times of blocks that are gone through, in all, to find how many bytes can be on the host while
-/// operators run. Each operator that is looked at takes one walk through all idle times. So where there are many idle
-/// times, fewer operators are looked at, but not fewer than about [`LEAST_LOOKS`].
 const MOST_IDLE: u32 = 1_000_000;
-/// About this many operators are looked at even if there are so many idle times of blocks that [`MOST_IDLE`] would
-/// allow fewer.
 const LEAST_LOOKS: u32 = 96;
 
-/// Length of the workspace that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let carried = WorkspaceLen { words: rows + 1, indices: 0 };
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Makes `recomputer`, which plans recomputation, leave to swaps what swaps can save. It recomputes values until the
-/// load in each operator is down to a target. The target is the limit of the fit plus the bytes that swaps can keep on
-/// the host while the operator runs. Swaps are taken to move only values that `recomputer` may not free. The iteration
-/// may take `delay` ns longer, half of it before the operator and half after.
-///
-/// `recomputer` takes one limit for all operators, and for each operator a headroom below that limit. So the highest
-/// target is returned as the limit, in bytes, and the headroom of each operator becomes the difference between this
-/// limit and the operator's target.
+/// Returns the highest target as the limit; each operator's headroom is its target's distance from that.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,
@@ -82,7 +68,6 @@ mod tests {
     use crate::simulate::Device;
     use crate::trace::{Event, Op, Operator, Recorded, Row};
 
-    /// Four values of 12 kB are made, 1,000 ns each, and read in reverse order. A link copies one in 1,000 ns.
     #[test]
     fn links_carry_most_in_the_middle() {
         let row = |time_ns, event, block, op| {

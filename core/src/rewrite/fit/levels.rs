@@ -28,75 +28,35 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads, at even distances between the limit and the max load of the recording, are tried as targets. Values
-/// are recomputed until the load is down to the target; then swaps bring it down to the limit. The time that both add
-/// is estimated.
 const LOADS: u64 = 8;
-/// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
-/// For each k from 1 to `PARTS` - 1, it is estimated how much time is added if only the first k parts may be
-/// recomputed, and swaps do the rest.
 const PARTS: u64 = 8;
-/// Delays of the whole iteration, in hundredths of the original's time. For each, it is computed how many bytes the
-/// links between device and host can copy if the iteration takes so much longer. These bytes are left to swaps,
-/// recomputation saves the rest, and the time that both add is estimated.
+/// In hundredths of the original's time.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values that can be recomputed.
-/// The other values are left to swaps. The shares are all, 3/4 and 15/16, counted in parts: [`Level::ALL`] parts are
-/// all such values. To leave out a few values makes a great difference where these take very long to recompute. Each
-/// share is tried with each of the [`DELAYS`] by which the iteration may take longer.
+/// Leaving out a few values matters much where these take very long to recompute.
 const SHARES: [u64; 3] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15];
-/// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes the
-/// level with the best estimate, and estimates its four neighbours: recomputation down to a lower or a higher load, and
-/// of fewer or more values. The neighbours are half as far from it in each round as in the round before.
+/// Each round estimates four neighbours of the best level, at half the distance of the round before.
 const ROUNDS: usize = 3;
-/// The most [`Level`]s of recomputation for which the added time is estimated:
-/// - one for each of [`LOADS`] loads to recompute down to;
-/// - one for each k below [`PARTS`], with only the first k parts of the values recomputed;
-/// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
-/// - four neighbours of the best level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for up to this many [`Level`]s of recomputation: the ones with the best estimates, the best
-/// first. If none of the schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
-/// How much time a [`Level`] of recomputation adds is estimated by short searches. They may do the work of a whole
-/// search divided by this.
 const ESTIMATE: u64 = 10;
-/// When schedules are first made for a [`Level`] of recomputation, the search for swaps may do the work of a whole
-/// search divided by this.
 const FIRST: u64 = 4;
-/// A [`Level`] of recomputation is not estimated if it is known to add too much time: at least `POOR` times what the
-/// best schedule of any trace adds, or at least `POOR` · (the least estimate + [`LITTLE`] · the time of the original).
+/// A level is left out at this many times what the best schedule adds, or the least estimate + [`LITTLE`].
 const POOR: f64 = 2.0;
-/// A fraction of the original's time. It is added to the best estimate to find [`Level`]s of recomputation that add too
-/// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
-/// schedule of the best may not fit once it is placed.
 const LITTLE: f64 = 0.01;
-/// A last, longer search is made for at most this many [`Level`]s of recomputation: the ones whose schedules take the
-/// least time.
 const CLIMBED: usize = 2;
-/// The last, longer search is made for a [`Level`] of recomputation only if its schedule adds less than this many times
-/// the time that the best schedule adds to the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// The time, in ns, that recomputation to a [`Level`] and swaps after it are estimated to add to the original; and the
-/// level. The time is infinite if no schedule within the limit is found, if the schedule would add too much time
-/// ([`POOR`]), or if the work has ended.
+/// The time added in ns; infinite if nothing fits or it is too long.
 type Estimate = (f64, Level);
 
-/// The [`Level`]s of recomputation that were estimated so far, and what is needed to estimate more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
-    /// What each estimate plans, namely recomputation and then swaps; and how much work the searches for recomputation
-    /// and for swaps may do.
     quick: Arrangement<'e>,
     found: [Estimate; LOOKS],
     len: usize,
 }
 
 impl Estimates<'_, '_, '_, '_> {
-    /// Estimates the time that a [`Level`] of recomputation, with swaps after it, adds to the original, and appends the
-    /// estimate to `found`. Does nothing if `found` has the level already. `Err` if a row of the trace is invalid or
-    /// the workspace is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
@@ -111,17 +71,12 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The estimate with the least added time, of equals the first.
     fn best(&self) -> Estimate {
         let mut found = self.found;
         take_best(&mut found)
     }
 }
 
-/// Makes schedules that recompute and swap. For each of several [`Level`]s, recomputes as much as the level says, then
-/// swaps until the load is within `limit` bytes. `pass` keeps the best schedule. `peak` is the max load of the
-/// recording, in bytes. `work` is how many operators and idle times of blocks a search for swaps may look at. `Err` if
-/// a row of the trace is invalid or the workspace is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -162,17 +117,6 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates how much time each of many [`Level`]s of recomputation, with swaps after it, adds to the original. These
-/// levels are estimated, in this order:
-/// - all values may be recomputed, until the load is at one of [`LOADS`] loads between `limit` and `peak`;
-/// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
-/// - swaps save as many bytes as the links between device and host can copy if the iteration takes longer by one of the
-///   [`DELAYS`], and recomputation saves the rest, by each of the [`SHARES`] of the values;
-/// - neighbours of the best of these levels: recomputation of a little more, or of a little less.
-///
-/// `limit` and `peak`, the max load of the recording, are in bytes. `quick` says how much work one estimate may do.
-/// Returns the estimates; unused entries have infinite times. `Err` if a row of the trace is invalid or the workspace
-/// is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,
@@ -219,9 +163,7 @@ fn estimates(
     Ok(estimates.found)
 }
 
-/// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and its
-/// [`Level`] of recomputation. The time in `found` becomes infinity, so that the next call takes another entry. If the
-/// returned time is infinite, no usable entry was left.
+/// Sets its time in `found` to infinity. If the result is infinite, none was left.
 fn take_best(found: &mut [Estimate]) -> Estimate {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {

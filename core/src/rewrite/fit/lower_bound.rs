@@ -44,15 +44,11 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// The bound looks at this many operators at most: those that need most bytes. An operator needs the blocks that it
-/// touches, and those that are idle while it runs and used later.
 pub(super) const FEW: u32 = 256;
-/// How many steps the bisection takes that finds the least overhead for one operator: the least added time in which
-/// copies and recomputation can bring back all the bytes that have to be away while the operator runs.
 const BISECTIONS: u32 = 48;
-/// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
+/// In ns: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
-/// The bound is multiplied by this factor, which lowers it by more than the rounding of sums can have raised it.
+/// Lowers the bound by more than rounding can have raised it.
 const SAFE: f64 = 1.0 - 1e-9;
 
 /// Length of the workspace that [`least_overhead`] needs for a trace of `rows` rows and `blocks` blocks.
@@ -111,12 +107,6 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Works
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
 }
 
-/// Whether the lower bound proves that every schedule within `options.limit` adds at least `overhead` ns to the trace.
-/// Only the `few` operators that need most memory are looked at: if any operator gives a proof, one that needs much
-/// memory mostly does.
-///
-/// # Errors
-/// As [`least_overhead`].
 pub(super) fn takes_at_least(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -135,9 +125,6 @@ pub(super) fn takes_at_least(
     Ok(proved)
 }
 
-/// Finds the `few` operators that need most memory. For each that needs more than the limit, calls `each` with the
-/// blocks that are idle while the operator runs, and with the number of bytes above the limit. Ends early if `each`
-/// returns `Break`. Fails as [`least_overhead`] does.
 fn look(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -186,52 +173,37 @@ fn look(
     Ok(())
 }
 
-/// What the bound is computed from: a recording, its operators and the blocks that they access, and the ways to save
-/// memory that may be used.
 struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
-    /// The ways to save memory on the device that may be used.
     using: Using,
 }
 
 impl Network<'_> {
-    /// What the recording says of an operator: its kind, and whether it may be recomputed or write in place.
     fn operator(&self, o: u32) -> Operator {
         self.recorded.operator(self.program.op(o))
     }
 
-    /// Whether the values that an operator writes may be recomputed.
     fn recomputes(&self, o: u32) -> bool {
         self.using.has(Means::Recompute) && matches!(self.program.op(o), Op::First(_)) && self.operator(o).rerun
     }
 
-    /// Whether an operator is the gradient of a ReLU and masks may be used, so that it can read masks in place of
-    /// blocks.
     fn reads_masks(&self, o: u32) -> bool {
         self.using.has(Means::Relu) && self.operator(o).kind == Kind::ReluBackward
     }
 }
 
 record! {
-    /// What is known of a block as a *source*: a block that an operator reads to make the value of another block.
     struct Source {
-        /// The last operator that writes the block; `None` if no operator writes it.
         writer: Option<u32>,
-        /// Whether several operators write the block, so that it holds more than one value.
         changes: bool,
-        /// The last operator that accesses the block.
         last: u32,
-        /// The block that is known to be made from this source, so that one of the two has to be kept, on the device or
-        /// on the host. One block at most is noted: if several blocks are made from one source, to keep the source is
-        /// enough for all of them. None if no such block is known so far.
+        /// Noted for one block only: to keep the source is enough for all of them.
         kept_for: Option<BlockId>,
     }
 }
 
 workspace! {
-    /// What is known of each block as a *source*: a block that an operator reads to make the value of another block. It
-    /// serves to find values that can be recomputed only from a block that cannot be recomputed itself.
     struct Sources<'a>(blocks) {
         records {
             block[BlockId]: Source[blocks],
@@ -240,7 +212,6 @@ workspace! {
 }
 
 impl Sources<'_> {
-    /// For each block, finds the operator that writes it, whether several do, and the operator that accesses it last.
     fn find(&mut self, network: &Network<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -255,12 +226,7 @@ impl Sources<'_> {
         }
     }
 
-    /// Looks for the source of an idle block: a block from which the idle block's value was made, so that one of the
-    /// two has to be kept, on the device or on the host. The source cannot be recomputed itself, is not smaller than
-    /// the idle block, is not persistent, and is not accessed once the idle time has begun. It holds one value only,
-    /// written by an operator that runs before the writer of the idle block. A source that was found for another block
-    /// before is not taken. Returns the operator that writes the source; none if there is no source, or if the idle
-    /// block itself cannot be recomputed.
+    /// Returns the source's writer. A source serves one block only.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
@@ -281,31 +247,21 @@ impl Sources<'_> {
 }
 
 workspace! {
-    /// For each operator, the bytes of the blocks that it touches and of the blocks that are idle while it runs. Idle
-    /// blocks are used later: they are on the device too, or have to come back.
     struct Needs<'a>(rows, blocks) {
         tables {
-            /// For each operator, the bytes of the blocks that it touches, plus the bytes of the blocks that are idle
-            /// while it runs.
             need: u64[rows + 1],
-            /// The operators, the one with the most bytes in `need` first.
             by_need: u32[rows + 1],
-            /// Scratch memory for sorting the operators.
             aside: u32[rows + 1],
-            /// For each operator, the bytes of the blocks that it writes.
             written: u64[rows + 1],
         }
         records {
-            /// For each block, the last operator for which the block's bytes were counted; `None` if there is none. So
-            /// a block that an operator accesses several times counts only once in the operator's sum of bytes.
+            /// The last operator for which it was counted, so that it counts once.
             counted[BlockId]: Option<u32>[blocks],
         }
     }
 }
 
 impl Needs<'_> {
-    /// Fills the tables: the bytes that each operator needs, those of idle blocks included; the bytes that it writes;
-    /// and the list of operators sorted by what they need.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -324,9 +280,7 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Adds to `need` of each operator the bytes of the blocks that are idle while it runs. First notes how the sum
-    /// changes at the operators where blocks become idle or are used again; then adds the changes up, from the first
-    /// operator on.
+    /// First the changes at each operator, then their running sum.
     fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
         for idle in idle.list.iter() {
@@ -349,17 +303,13 @@ impl Needs<'_> {
         }
     }
 
-    /// Whether a block's bytes are still to be added to a sum over the blocks of operator `o`: true in the first call
-    /// for this block and operator, false in later ones. All calls for one operator have to come in a row.
+    /// All calls for one operator have to come in a row.
     fn counts(&mut self, block: BlockId, o: u32) -> bool {
         let counts = !self.counted.is(block, Some(o));
         self.counted.set(block, Some(o));
         counts
     }
 
-    /// The most bytes that are on the device at one time while an operator runs, of the blocks that it reads, writes or
-    /// allocates. Two kinds do not count: an output that may be written over an input of its size, and blocks that are
-    /// read as masks.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What the operator allocates itself is counted with the rows below.
@@ -395,37 +345,24 @@ impl Needs<'_> {
 }
 
 workspace! {
-    /// The blocks that are idle while one operator runs, and what it costs to bring them back to the device.
     struct Returns<'a>(rows, blocks) {
         tables {
-            /// For each idle time of a block, the cost of recomputing the block, in ns per byte, as the bits of an
-            /// `f64`. The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be
-            /// recomputed.
+            /// In ns per byte, as bits of an `f64`, which sort as the numbers do since none is below 0.
             cost[IdleId]: u64[rows + blocks],
-            /// The indices of the idle times of blocks, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
-            /// Scratch memory for sorting the idle times.
             aside: u32[rows + blocks],
         }
         parts {
-            /// The blocks that are idle while one operator runs, each with its bytes and with the time, in ns, that
-            /// there is for its copies: for the copy out, from the end of the write of its value until that operator
-            /// begins; for the copy in, from that operator's end until the next use.
             away: Away(rows + blocks),
         }
         state {
-            /// Whether blocks may be swapped.
             swaps: bool = false,
-            /// How many idle times of blocks there are in the whole iteration.
             ever: u32 = 0,
         }
     }
 }
 
 impl Returns<'_> {
-    /// Finds for each idle time of a block what it costs to recompute the block, in ns per byte, infinite if that
-    /// cannot be done. Sorts the idle times by this cost. Also counts the idle times, and finds whether blocks may be
-    /// swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
@@ -439,9 +376,7 @@ impl Returns<'_> {
         sort::by_key(by_cost, idle.list.len(), aside, |k| cost[IdleId::of(k)]);
     }
 
-    /// The least added time, in ns, in which copies and recomputation can bring `excess` bytes of idle blocks back to
-    /// the device. `bound` is what other operators have proved before: the result is not less. [`FOREVER`] if so many
-    /// bytes can never be brought back.
+    /// In ns and not below `bound`; [`FOREVER`] if it cannot be done.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
         let enough = |overhead: f64| self.suffice(options, excess, overhead);
         if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < bytes(excess) * SAFE {
@@ -464,8 +399,6 @@ impl Returns<'_> {
         low
     }
 
-    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device if the iteration
-    /// takes `overhead` ns longer.
     fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
         let enough = bytes(excess) * SAFE;
         let most = best_division(overhead, Some(enough), |delay| {
@@ -475,7 +408,6 @@ impl Returns<'_> {
         most >= enough
     }
 
-    /// The most bytes of idle blocks that can be recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
         for k in self.by_cost.first(self.ever).iter().map(|&k| IdleId::of(k)) {

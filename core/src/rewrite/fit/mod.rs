@@ -121,7 +121,6 @@ impl Options {
         }
     }
 
-    /// Which blocks may be swapped.
     const fn swappable(&self) -> Swappable {
         Swappable { least_bytes: self.least_bytes, keep_persistent: self.keep_persistent }
     }
@@ -184,9 +183,7 @@ impl Lengths {
     }
 }
 
-/// The most rows that a recorded trace of `rows` rows can have after masks, recomputation and in-place reuse were
-/// written into it, and before swaps. In-place reuse adds at most `rows` rows: one for each block whose memory is
-/// reused and that the recording never frees.
+/// In-place reuse adds a row for each block whose memory is reused and that the recording never frees.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(means::most_rows(rows)) + rows
 }
@@ -300,11 +297,6 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// Fits a trace into less memory as [`fit_watched`] does, but with `patience` as the budget of work. If no schedule
-/// that fits is found with it, the lowest limit within which one fits is searched for, with the same budget again. The
-/// error names this limit. There is no error if this search finds a schedule within the limit of the options. The unit
-/// of work is the work to place one block. After the budget is used up, swaps and recomputation are still tried alone,
-/// but not together.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -379,9 +371,6 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Checks that each persistent block, such as a weight, is allocated before the first row that reads or writes any
-/// block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, counted in rows: from the row
-/// of the malloc to the row of the free.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {
@@ -395,7 +384,6 @@ fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     }
 }
 
-/// The max load of a trace: the most bytes alive at once. `blocks` is how many block numbers there are.
 fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     let mut size = scratch.words(blocks);
     let (mut load, mut most) = (0u64, 0);
@@ -413,28 +401,17 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Where values are recomputed and nothing is swapped, the search for recomputation may do this many times the work of
-/// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
-/// more.
+/// Plans of recomputation take little work, and the search ends by itself.
 const ALONE: u64 = 4;
-/// A trace of fewer rows than this gets a second search for recomputation without swaps, since a fit of so short a
-/// trace takes little time. The search may do as much work as one for a trace of this many rows, but at most
-/// [`STRETCH`] times the work of the first. It is simulated annealing, which needs many changes of the plan, however
-/// short the trace.
+/// Shorter traces get a second search for recomputation: annealing needs many changes, however short the trace.
 const SHORT: usize = 5_000;
-/// With a trace of fewer than [`SHORT`] rows, the second search for recomputation without swaps may do at most this
-/// many times the work of the first.
 const STRETCH: usize = 20;
 
-/// How many accesses and values the second search for recomputation without swaps may look at.
 fn work_alone(recorded: &Recorded<'_>, options: &Options) -> u64 {
     let rows = recorded.rows.len();
     work_of_rows(rows.max(SHORT.min(rows.saturating_mul(STRETCH))), options).saturating_mul(ALONE)
 }
 
-/// Tries the ways to save memory that `options` allow, alone and together, on one trace. `pass` has the trace, and
-/// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
-/// max load of `recorded`, in bytes. `Err` if a row of the trace is invalid or the workspace is too short.
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
@@ -474,11 +451,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// Makes the schedules of a trace that take least memory by swaps, by recomputation, and by both, however long they
-/// take, until one is within the limit. Returns the least of their footprints on the device, in bytes; `u64::MAX` if
-/// none was made. How each is made does not depend on the limit, so that a fit with this footprint as its limit
-/// succeeds. `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if
-/// a row of the trace is invalid or the workspace is too short.
+/// `u64::MAX` if none was made. Does not depend on the limit, so a fit to the result succeeds.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
@@ -494,25 +467,17 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
     Ok(least)
 }
 
-/// Rows of a trace beyond this number do not add to the work that a search may do: a longer search takes minutes, and
-/// finds little more.
+/// Rows beyond this add no work: a longer search takes minutes and finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// How many operators and idle times of blocks a search for swaps may look at: [`Options::work`] times the number of
-/// rows of the recording, of which at most [`MOST_ROWS`] count.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     work_of_rows(recorded.rows.len(), options)
 }
 
-/// The work that a search may do on a trace of `rows` rows: [`Options::work`] times the number of rows, of which at
-/// most [`MOST_ROWS`] count. The unit is that of [`Options::work`]: operators and idle times of blocks looked at.
 fn work_of_rows(rows: usize, options: &Options) -> u64 {
     u64::try_from(rows.min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Which swap policies are tried. If `using` has [`Means::Swap`]: the policy in the options and, for [`Policy::Auto`]
-/// and [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. If it has
-/// [`Means::Layer`] only: [`Policy::Layer`]. If it has neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {

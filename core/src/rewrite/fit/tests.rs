@@ -16,11 +16,7 @@ use std::vec::Vec;
 const MIB: u64 = 1 << 20;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
-/// Makes the rows of operators that run one after the other; each reads some blocks and writes one. Returns the rows,
-/// and how many blocks there are. The first `weights` blocks are weights. An entry of `operators` is one operator: the
-/// size of the new block that it writes, in MiB; the blocks that it reads, by number (modulo 1 + the number of blocks
-/// so far); whether it updates a weight instead of writing a new block; and its time in units of 20 µs. Other blocks
-/// than weights are freed after their last access.
+/// Of an operator: MiB that it writes, blocks read (modulo), whether it updates a weight, time in 20 µs.
 fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
     let mut rows: Vec<Row> =
@@ -105,8 +101,6 @@ fn operators() -> impl Strategy<Value = Vec<(u32, Vec<u32>, bool, u64)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Every schedule that a policy makes is accepted by the verifier and within the limit. If it makes none, the least
-    /// limit that the refusal names works.
     #[test]
     fn every_schedule_is_proved_and_the_least_limit_works(
         weights in 0u32..5, operators in operators(), percent in 20u64..110, policy in 0usize..7,
@@ -132,8 +126,6 @@ proptest! {
         }
     }
 
-    /// The search does not look at each row when it simulates a schedule: it stops only at some of the boundaries
-    /// between operators. The overhead that it finds is still that of the simulator, which goes row by row.
     #[test]
     fn the_search_tells_the_time_that_the_rows_take(
         weights in 0u32..5, operators in operators(), percent in 30u64..100, policy in 0usize..7,
@@ -170,7 +162,6 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
-    /// No schedule takes less time than the lower bound, and where the bound is infinite, there is none.
     #[test]
     fn no_schedule_is_below_the_lower_bound(
         weights in 0u32..5, operators in operators(), percent in 20u64..100, means in 0usize..4, flags in any::<u64>(),
@@ -248,7 +239,6 @@ fn what_is_not_as_recorded_is_refused() {
     }
 }
 
-/// Recomputation is decided with in-place reuse counted in: the second block of 8 MiB is written over the first.
 #[test]
 fn second_runs_and_work_in_place_go_together() {
     let operators: [(u32, Vec<u32>, bool, u64); 5] = [
@@ -312,7 +302,6 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
     assert!(matches!(judged, Err(Error::TooManyBlocks { .. })));
 }
 
-/// Two blocks of 8 MiB and one of 1 MiB. Where the first block cannot be swapped, at least 16 MiB are needed.
 #[test]
 fn no_more_leaves_than_the_host_can_hold() {
     let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
@@ -331,8 +320,6 @@ fn no_more_leaves_than_the_host_can_hold() {
     }
 }
 
-/// The descriptions of operators, drawn from a number for each: whether they may work in place, be recomputed and move,
-/// what they compute, and the bytes of an element.
 fn said(operators: &[u32]) -> Vec<Operator> {
     let kinds = [Kind::Other, Kind::Relu, Kind::ReluBackward];
     let said = operators.iter().map(|&n| Operator {
@@ -345,8 +332,6 @@ fn said(operators: &[u32]) -> Vec<Operator> {
     said.collect()
 }
 
-/// Fits the recording within `limit` bytes by the means `using`. The footprint in bytes and the overhead of the fit; or
-/// the least limit in bytes that its refusal names.
 fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64), u64> {
     let options = Options { using, work: 500, ..Options::new(limit, Device::symmetric(12e9)) };
     match run_recorded(recorded, &options) {
@@ -358,8 +343,6 @@ fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64),
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
-    /// Every schedule that means make is accepted by the verifier; all means together are never worse than one of them
-    /// alone; and the least limit that a refusal names works.
     #[test]
     fn all_means_are_proved_and_never_worse_than_fewer(
         weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..192, 24),
@@ -393,8 +376,6 @@ proptest! {
     }
 }
 
-/// A weight that only the first and the last operator read is swapped between them, but not where persistent blocks
-/// stay on the device.
 #[test]
 fn persistent_blocks_stay_where_that_is_asked_for() {
     let ends = |size, reads| (size, reads, false, 900);
@@ -408,7 +389,6 @@ fn persistent_blocks_stay_where_that_is_asked_for() {
     assert!(matches!(kept, Err(Error::OverLimit { .. })), "{kept:?}");
 }
 
-/// The bytes that are copied add up to more than 64 bits can hold: the fit fails, but does not panic.
 #[test]
 fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     let size = u64::MAX / 3;
@@ -430,7 +410,6 @@ fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     assert_eq!(made, Err(Error::SizeOverflow { block: 2 }));
 }
 
-/// Loads are added up: sizes that add up to more than 64 bits hold are refused before that.
 #[test]
 fn sizes_beyond_u64_are_refused() {
     let row = |event, block, bytes, op| Row { time_ns: 1, event, block, bytes, op: Op::First(op) };
@@ -454,8 +433,6 @@ fn sizes_beyond_u64_are_refused() {
     assert_eq!(run_recorded(&Recorded { rows: &rows, ..recorded }, &options), Err(Error::SizeOverflow { block: 0 }));
 }
 
-/// The last operator of a recording may allocate a block and access none. It is then not among the operators that are
-/// put in another order.
 #[test]
 fn an_operator_without_accesses_stays_where_it_is() {
     for time_ns in [0, 1] {
@@ -469,7 +446,6 @@ fn an_operator_without_accesses_stays_where_it_is() {
     }
 }
 
-/// Operators may have any numbers.
 #[test]
 fn the_numbers_of_operators_may_be_as_large_as_32_bits_allow() {
     let chain: Vec<_> = (0..12).map(|k| (4, vec![k], false, 20)).collect();

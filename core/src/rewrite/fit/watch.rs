@@ -73,7 +73,6 @@ pub enum Progress {
     Tried(Tried),
 }
 
-/// The caller's [`Watch`] function, and whether it has ended the work.
 pub(super) struct Watched<'w> {
     watch: Watch<'w>,
     stopped: bool,
@@ -84,20 +83,15 @@ impl<'w> Watched<'w> {
         Self { watch, stopped: false }
     }
 
-    /// Tells the caller's [`Watch`] function of progress, unless that function has ended the work before. Returns
-    /// `Break` if it has ended the work, now or before, and otherwise `Continue`.
     pub(super) fn tell(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.stopped = self.stopped || (self.watch)(progress).is_break();
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Tells the caller's [`Watch`] function that work goes on, unless that function has ended the work before. Returns
-    /// true if it has ended the work, now or before.
     pub(super) fn stops(&mut self) -> bool {
         self.tell(&Progress::Working).is_break()
     }
 
-    /// Whether the caller's [`Watch`] function has ended the work.
     pub(super) const fn stopped(&self) -> bool {
         self.stopped
     }

@@ -103,58 +103,41 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range of a block: the rows that need it, and whether its memory is reused.
     struct Range {
-        /// The row of the malloc that begins this live range; none if the trace has no such row.
         begin: Option<u32>,
-        /// The first row that accesses or copies the block in this live range; none if no row does.
         first: Option<u32>,
-        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a bit mask that
-        /// is made from the block. 0 if no row does; `u32::MAX` if the block's memory cannot be reused.
+        /// 1 + the last row that needs the block; 0 if none does, `u32::MAX` if it cannot be reused.
         last: u32,
-        /// Whether the free of the block is moved to the row where another block takes over its memory.
         free_moved: bool,
-        /// Whether the malloc of the block is moved to the row where it takes over the memory of another block.
         malloc_moved: bool,
     }
 }
 
 record! {
-    /// An output block that takes over the memory of an input block of the same operator.
     struct Reuse {
-        /// The row with the malloc of the input block, whose memory is taken over; none in an entry that is not used.
         given: Option<u32>,
-        /// The row with the malloc of the output block, which takes over the input block's memory.
         taken: u32,
     }
 }
 
 workspace! {
-    /// The live ranges of a trace's blocks, and the places where an output takes over the memory of an input.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
-            /// For each block: its size in the recording, in bytes.
             size: u64[blocks],
         }
         records {
-            /// For each row: which output takes over the memory of an input directly after the row, if any does.
             reuses: Reuse[rows],
             range[ResidencyId]: Range[rows],
-            /// For each block: the live range that began last in the rows looked at so far; none before the block's
-            /// first malloc.
             latest[BlockId]: Option<ResidencyId>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the number of the live range to which the row belongs, which is a live range of the row's
-            /// block.
             of: Records<'a, ResidencyId> = of,
         }
     }
 }
 
 impl Pass<'_> {
-    /// Finds, for each live range of a block, the first row and the last that need the block.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
@@ -181,8 +164,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Decides which operators write their output over their input. Fails with [`RowFault::OtherAccess`] at a row whose
-    /// operator the recording does not have.
     fn decide(&mut self, rows: &[Row], operators: &mut Operators<'_>) -> Result<(), Error> {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
@@ -200,13 +181,6 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed:
-    /// - the blocks are different and have the same size in the recording;
-    /// - nothing needs `x` after the operator's reads, and `x` is not freed between two accesses of an operator;
-    /// - `y` is allocated before the operator's first access, and not accessed before the operator's last read.
-    ///
-    /// Changes nothing if it is not allowed. The result means nothing to the caller. It is none where the function ends
-    /// early: the operator does not read `x` or does not write `y`, or the trace has no malloc of one of them.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.
@@ -227,7 +201,6 @@ impl Pass<'_> {
         Some(())
     }
 
-    /// Writes the rows of the trace, with frees and mallocs moved to where an output takes over the memory of an input.
     fn write(&self, rows: &[Row], writer: &mut Writer<'_>) {
         for (row, &r) in (0u32..).zip(rows) {
             let range = self.range.get(self.of.get(row));

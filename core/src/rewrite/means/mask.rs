@@ -107,44 +107,32 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range of a block, for deciding whether a bit mask may take the block's place.
     struct Range {
-        /// 1 + the last row of the ReLU that can make the block's bit mask; 0 if no ReLU can.
+        /// 1 + the last row of the ReLU that can make the mask; 0 if none can.
         relu: u32,
-        /// 1 + the last row that needs the block's full values: the last row of an operator that accesses it, or a copy
-        /// to or from the host. 0 if there is none. Gradients of ReLU operators do not count: the signs, which a mask
-        /// keeps, are enough for them.
+        /// 1 + the last row that needs the full values, 0 if none. A ReLU's gradients need only the signs.
         needed: u32,
-        /// How many times gradients of ReLU operators read the block after the last row that needs its full values
-        /// (`needed`). Each of these reads may be of a bit mask instead.
+        /// Reads by gradients of ReLU operators after `needed`.
         reads: u32,
-        /// The row of the block's free; the number of rows in the trace if there is none.
         end: u32,
-        /// What has been added to the rewritten trace so far: 0 for nothing; 1 for the malloc and the write of the
-        /// block's bit mask; 2 for these and an early free of the block.
+        /// 0 for nothing; 1 for the mask's malloc and write; 2 for these and the block's early free.
         written: u32,
     }
 }
 
 workspace! {
-    /// The live ranges of a trace's blocks, and the bit masks that may take their place.
     struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
-            /// The size of each block, in bytes.
             size[BlockId]: u64[blocks],
-            /// The size in bytes of each block's bit mask; 0 if no ReLU accesses the block.
+            /// In bytes; 0 if no ReLU accesses the block.
             mask[BlockId]: u64[blocks],
         }
         records {
             range[ResidencyId]: Range[rows],
-            /// For each block: true if no bit mask may take its place, because the block is persistent or has a mask
-            /// already.
             excluded[BlockId]: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the number of the live range to which the row belongs, which is a live range of the row's
-            /// block.
             of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
@@ -153,8 +141,6 @@ workspace! {
 }
 
 impl Masks<'_> {
-    /// Finds which blocks get no mask because they are persistent, and how many bytes a bit mask of each block would
-    /// take. Fails at a row of the recording whose block number is out of range.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -176,8 +162,6 @@ impl Masks<'_> {
         Ok(())
     }
 
-    /// Finds, for each live range of a block, which rows need the block's full values and which only the signs of its
-    /// elements. Also finds where the forward pass ends.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         // 1 + the last row of the last operator that may be recomputed, and the first row of the first gradient of a
@@ -217,8 +201,6 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// What is known of the live range of `block` to which `row` belongs, if a bit mask can take the block's place in
-    /// it. None if the block cannot have a mask, or if a mask does not pay.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));
@@ -232,8 +214,6 @@ impl Masks<'_> {
         (saved > taken).then_some(s)
     }
 
-    /// Writes the rows of the trace, with bit masks in the place of blocks. A mask adds three rows: its malloc, its
-    /// write, and an early free of the block. The later reads and the later free of the block become those of the mask.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
@@ -251,8 +231,6 @@ impl Masks<'_> {
         }
     }
 
-    /// Adds rows after an operator: the malloc and the write of each bit mask that it makes, and the free of each block
-    /// that has a mask and that no later operator needs in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {
@@ -284,9 +262,6 @@ mod tests {
         Row { time_ns: 1, bytes, block, op: Op::First(op), event }
     }
 
-    /// The row with the malloc of block 0's bit mask; empty if the block gets no mask. Operator 0, a ReLU, writes the
-    /// block: `bytes` bytes, with `element` bytes for each element. Operator 1 reads the block, operator 2 makes the
-    /// access `third` to it, and operator 5, the gradient of a ReLU, reads it.
     fn masked(bytes: u64, element: u8, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
@@ -321,8 +296,6 @@ mod tests {
         }
     }
 
-    /// An operator that writes the block after the ReLU changes the signs, so that a mask made by the ReLU would be
-    /// wrong.
     #[test]
     fn what_is_written_after_the_relu_has_no_mask() {
         assert_eq!(masked(6400, 4, Event::Write), []);

@@ -17,8 +17,6 @@ use crate::simulate::Device;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Declares the means of saving memory. Each has a doc comment, a name, the bit that stands for it in a set of means
-/// and in the C interface, its name on the command line, and what the help says of it.
 macro_rules! means {
     ($($(#[$doc:meta])* $means:ident = $bit:literal $name:literal: $about:literal,)*) => {
         /// A means of saving memory.
@@ -66,9 +64,8 @@ means! {
     /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
     /// read or wrote ([`mask`]).
     Relu = 8 "relu": "one bit for each element is kept of values that only a ReLU's gradient reads",
-    /// Blocks that are idle while the operator with the max load runs (in training, activations) are copied to the host
-    /// after their last access before that operator, and back one operator before their next reader. This is the rule
-    /// of Jin et al. 2018, and serves only to compare other means with it.
+    /// Blocks that are idle at the operator with the max load go to the host, and come back one operator before their
+    /// next reader (Jin et al. 2018). Only to compare with it.
     Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
     /// The operators run in another order; those that are [`ordered`](crate::trace::Operator::ordered) keep their order
     /// among themselves ([`order`]).
@@ -105,7 +102,6 @@ impl Using {
     /// All means of saving memory but [`Means::Layer`], which serves only to compare other means with it.
     pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
 
-    /// The bits of all means of saving memory, in one word: every bit that a set may have.
     const EVERY: u32 = {
         let (mut bits, mut i) = (0, 0);
         while i < Means::ALL.len() {
@@ -166,42 +162,23 @@ impl Using {
     }
 }
 
-/// A trace that was rewritten so that gradients of ReLU operators read bit masks, and operators write outputs over
-/// inputs. Each of the two is done only if the set of means has it. Nothing in the trace is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
-    /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// The rows of the trace in which operators also write outputs over inputs where they can: `rows`, rewritten once
-    /// more. Equal to `rows` if no operator does so.
     pub(in crate::rewrite) shared: &'s [Row],
-    /// Whether operators may write their outputs over their inputs.
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that a trace of `rows` rows may have after [`rewrite`] has added masks to it: one and a half times as
-/// many. A bit mask in the place of a block adds three rows, so this is room for one mask in every six rows. A trace
-/// that needs more masks gets none. Rows that in-place reuse adds are not counted.
+/// One and a half times: room for a mask, three rows, in every six rows. A trace that needs more gets none.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }
 
-/// Length of the workspace that [`rewrite`] needs for a recording of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording by two means of saving memory, each only if it is in `using`. With [`Means::Relu`], gradients
-/// of ReLU operators read bit masks in place of blocks; these rows are written to `masked`. The size of a mask is
-/// rounded up to a multiple of `alignment` bytes. With [`Means::InPlace`], operators also write outputs over inputs;
-/// these rows are written to `shared`. `masked` should have room for [`most_rows`] of the recording's rows; if its room
-/// is too small for the masks, none is made. `shared` must have room for twice that number: in-place reuse adds a free
-/// for each reused block that the recording never frees. `original` is the recording before its operators were
-/// reordered and its sizes were rounded up; in-place reuse compares the sizes in it.
-///
-/// # Errors
-/// [`Error::Row`] for rows that are no valid trace or no valid recording; [`Error::TooManyBlocks`];
-/// [`Error::BufferTooSmall`] if `shared` or the workspace is too short.
+/// `original` has the sizes that in-place reuse compares; `shared` needs twice the rows of `masked`.
 pub(in crate::rewrite) fn rewrite<'s>(
     recorded: &Recorded<'s>,
     original: &Recorded<'_>,

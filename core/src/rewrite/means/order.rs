@@ -52,8 +52,6 @@ impl Reordering {
     }
 }
 
-/// Limits on the search for an order of operators, for a trace of `rows` rows. They are lower for longer traces: the
-/// search keeps sets of operators that have run, and with more operators each takes more memory and time.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
     let rows = if rows == 0 { 1 } else { rows };
@@ -63,53 +61,36 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The exact search for an order keeps sets of operators that have run: at most `REMEMBERED` / r sets, where r is the
-/// number of rows of the trace, and at most 20,000. In a longer trace each set takes more memory.
+/// At most this / rows sets of operators: in a longer trace each takes more memory.
 const REMEMBERED: usize = 100_000_000;
-/// The beam search for an order goes from sets of k operators that have run to sets of k + 1. For each k it keeps at
-/// most `WORK` / r² sets, where r is the number of rows of the trace, and at most 64. Where this is 0, there is no beam
-/// search.
+/// At most this / rows² sets for each length; with 0 there is no beam search.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
-    /// What is known of the blocks and rows of a recording, and the new order of its operators.
     struct Pass<'a>(rows, blocks) {
         tables {
-            /// For each block: the row of its malloc in the recording.
             malloc_row[BlockId]: u32[blocks],
-            /// For each block: how many operators that access it still have to be written to the new trace.
             users[BlockId]: u32[blocks],
-            /// For each block: 1 if its malloc has been written and its free has not, else 0.
             resident[BlockId]: u32[blocks],
-            /// For each block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
+            /// 1 if its first access is a read, 2 a write, 0 none.
             begins[BlockId]: u32[blocks],
-            /// For each block: 1 if the recording frees it, else 0.
             freed[BlockId]: u32[blocks],
-            /// For each row that counts as a read or a write of its block: 1 + the next such row of the same block, and
-            /// 1 + the next one that counts as a write; 0 where there is none. The malloc of a block that is not
-            /// persistent counts as a write if no operator writes the block before its first read. The free of a block
-            /// counts as a read if no operator accesses the block.
+            /// 1 + the next row of the block, and 1 + its next write; 0 where there is none.
             next: [u32; 2][rows],
-            /// For each row: the number of the operator to which it belongs.
             operator: u32[rows],
-            /// The operators in their new order, by their numbers in the recorded order.
             order: u32[rows],
         }
         state {
-            /// How many operators of the recording access blocks. These are all operators, or all but the last, which
-            /// may have only mallocs and frees.
             operators: u32 = 0,
         }
     }
 }
 
-/// The most pairs of operators of which one waits for the other, in a recording of `rows` rows: two for each access,
-/// and one from each operator that is [`ordered`](crate::trace::Operator::ordered).
+/// Two for each access, and one from each operator that is [`ordered`](crate::trace::Operator::ordered).
 const fn edges(rows: usize) -> usize {
     3 * rows
 }
 
-/// Length of the workspace that [`rewrite`] needs for a recording of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Pass::workspace(rows, blocks))
@@ -117,16 +98,6 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording to `out`, with the operators in another order. `out` must have as many rows as the
-/// recording. When `stops` returns true, the search for the order ends early, with the best order found by then.
-/// Returns true; or false, with nothing of use in `out`, in these cases:
-/// - every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered));
-/// - the order that is found is the recorded one;
-/// - [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`].
-///
-/// # Errors
-/// [`Error::Row`] for a trace that is no recording: with copies or recomputed operators, for example.
-/// [`Error::BufferTooSmall`] if `out` is too short.
 pub(in crate::rewrite) fn rewrite(
     recorded: &Recorded<'_>,
     goal: Reordering,
@@ -163,9 +134,6 @@ pub(in crate::rewrite) fn rewrite(
 }
 
 impl Pass<'_> {
-    /// Fills in the tables of rows and blocks. For each row: the operator that it belongs to, the next row that
-    /// accesses the same block, and the next row that writes it. For each block: where it is allocated, whether its
-    /// first access is a read or a write, and whether it is freed.
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {
@@ -199,8 +167,6 @@ impl Pass<'_> {
         self.resident.fill(0);
     }
 
-    /// Makes the model on which the search for a new order works: the operators, the blocks that they access, and which
-    /// operator waits for which.
     fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
         let rows = program.rows.len();
         let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
@@ -236,9 +202,6 @@ impl Pass<'_> {
         model
     }
 
-    /// Calls `tell` with each operator that has to wait for `operator` because of the access that `operator` makes in
-    /// `row`. These are the next operator that writes the same block and, if the access is a write (`writes`), the
-    /// operators that read the block before it is written again.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };
@@ -254,7 +217,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes the rows of the recording with the operators in their new order.
     fn write(&mut self, program: &Program<'_>, model: &Model<'_>, writer: &mut Writer<'_>) {
         for &r in program.rows.iter().filter(|r| r.event == Event::Malloc && program.is_persistent(r.block_id())) {
             self.resident[r.block_id()] = 1;
@@ -311,29 +273,22 @@ impl Pass<'_> {
         writer.end_at(program.end_time);
     }
 
-    /// Writes the malloc of a block at time `time_ns`, and notes that the block is allocated.
     fn allocate(&mut self, program: &Program<'_>, block: BlockId, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 1;
         writer.push(Row { time_ns, ..at(program.rows, self.malloc_row[block]) });
     }
 
-    /// Writes the free of a block at time `time_ns`, and notes that the block is not allocated any more.
     fn free(&mut self, block: BlockId, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 0;
         writer.push(Row { time_ns, bytes: 0, block: block.number(), op: Op::None, event: Event::Free });
     }
 }
 
-/// The blocks that an operator accesses.
 fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
     model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
-/// Whether a row counts as a write (true) or a read (false) of its block, to find which operator has to wait for which;
-/// none if it counts as neither. Writes and reads count as what they are. A malloc counts as a write if the block is
-/// not persistent and its first access is not a write: it is read first, or never accessed. A free counts as a read if
-/// the block is never accessed. So the operator that frees such a block waits for the one that allocates it. `begins`
-/// says for each block what its first access is: 1 for a read, 2 for a write, 0 if it has none.
+/// A malloc counts as a write if no write comes first, a free as a read if nothing accesses the block.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

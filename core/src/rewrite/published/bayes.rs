@@ -17,23 +17,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::zhang::Weights;
 
-/// The most sets of weights of the scores that the Bayesian optimisation tries. To try a set is to make a schedule with
-/// it.
 const TRIALS: usize = 30;
-/// How many random sets of weights are compared to choose the one to try next: that with the largest expected
-/// improvement.
 const DRAWS: usize = 128;
-/// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
-/// weights at which the covariance has fallen from 1 to e^(−1/2).
+/// The distance at which the covariance has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
-/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. It is also the least square
-/// that a diagonal entry of the Cholesky factor may have, so that none is 0.
+/// Also the least square of a diagonal entry, so that none is 0.
 const NOISE: f64 = 1e-4;
 
-/// Finds the weights of the four scores by which idle times of blocks are chosen for swaps: of the weights that are
-/// tried, those that give the least overhead; [`Weights::DOA`] if none give a schedule. `overhead` makes the schedule
-/// of some weights and returns its overhead in ns, or none if these weights give no schedule. The search ends early
-/// once a schedule has no overhead.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -57,21 +47,14 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
     best.1
 }
 
-/// The sets of weights that were tried so far, and the Gaussian process that predicts the overhead of others.
 struct Process {
-    /// The weights that were tried: one for each of the four scores by which idle times of blocks are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
-    /// For each set of weights that was tried, the overhead of its schedule, in ns. If the weights gave no schedule, it
-    /// is a number above all overheads seen by then.
+    /// In ns; above all overheads seen if the weights gave no schedule.
     overheads: [f64; TRIALS],
-    /// How many sets of weights of the scores were tried: so many entries of `weights` and `overheads` are in use.
     len: usize,
-    /// The lower Cholesky factor of the kernel matrix of the weights that were tried. The kernel matrix has the
-    /// covariance of set i and set k of the weights in row i, column k.
+    /// The lower Cholesky factor of the kernel matrix.
     factor: [[f64; TRIALS]; TRIALS],
-    /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix. The vector y has the overhead of each
-    /// set of weights that was tried, less their mean and divided by their standard deviation. From the result follows
-    /// the overhead that is predicted for other weights.
+    /// L⁻¹ · y: L is `factor`, y the standardised overheads.
     inverse: [f64; TRIALS],
 }
 
@@ -86,8 +69,6 @@ impl Process {
         }
     }
 
-    /// Adds a set of weights that was tried, and the overhead of its schedule in ns; also appends a row for it to
-    /// `factor`, the Cholesky factor of the kernel matrix.
     fn add(&mut self, Weights(weights): Weights, overhead: f64) {
         let mut row = self.near(&weights);
         let squares: f64 = row.iter().take(self.len).map(|a| a * a).sum();
@@ -102,10 +83,7 @@ impl Process {
         }
     }
 
-    /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix. The vector k has the covariance
-    /// ([`kernel`]) of `weights` with each set of weights that was tried. From the result follow the predicted overhead
-    /// of `weights` and its variance. Only the first `len` entries are in use, one for each set that was tried; the
-    /// others are 0.
+    /// L⁻¹ · k, k the covariances with the weights tried; entries from `len` on are 0.
     fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
         let mut near = [0.0; TRIALS];
         for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
@@ -114,8 +92,6 @@ impl Process {
         self.solve(near)
     }
 
-    /// L⁻¹ · `vector`, where L is `factor`, the lower Cholesky factor of the kernel matrix. Only the first `len`
-    /// entries are in use, one for each set of weights that was tried; the others stay as they are.
     fn solve(&self, mut vector: [f64; TRIALS]) -> [f64; TRIALS] {
         for (i, row) in self.factor.iter().enumerate().take(self.len) {
             let dot: f64 = row.iter().zip(&vector).take(i).map(|(a, b)| a * b).sum();
@@ -127,8 +103,6 @@ impl Process {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
-    /// Draws [`DRAWS`] sets of weights at random, and returns the one to try next: that with the largest expected
-    /// improvement over the least overhead so far. A set has one weight for each of the four scores of an idle time.
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;
@@ -155,16 +129,12 @@ impl Process {
     }
 }
 
-/// The squared exponential kernel of the Gaussian process: the covariance of two sets of weights, 1 where they are
-/// equal and near 0 where they are far apart.
 fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     exp(-squares / (2.0 * LENGTH * LENGTH))
 }
 
-/// How much a set of weights is expected to improve on the least overhead so far. Its overhead is taken to be normally
-/// distributed, with a mean that is `gain` below the least overhead and the standard deviation `deviation`. Both
-/// arguments and the result are in units of the standard deviation of the overheads seen.
+/// In units of the standard deviation of the overheads seen, as the arguments are.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
     let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);
@@ -172,7 +142,6 @@ fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     gain * below + deviation * density
 }
 
-/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

@@ -96,8 +96,6 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
         .and(Emitter::workspace(most, blocks))
 }
 
-/// Length of the workspace that a `Planner` needs, to plan how a recording of `rows` rows with `blocks` block numbers
-/// recomputes each operator at most `depth` times.
 pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
@@ -205,8 +203,6 @@ pub fn search(
     Ok((best.1, Mirrored { rows: planner.write(scratch, out)?, ..mirrored }))
 }
 
-/// Finds the operators of a recording and the blocks that they access, for plans that recompute an operator up to
-/// `depth` times. Fails if there are too many blocks, the workspace is too short, or the trace is no recording.
 fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
@@ -215,12 +211,9 @@ fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>)
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
-/// The numbers of cuts in each part of the forward pass with which [`Plan::Recursive`] is tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
-/// The budget, the bytes after which a segment ends, at a step from 0 to 5 of the search of Chen et al. 2016:
-/// √(xy) · 2^(step/5 − 1/2), where x is `stored`, the bytes that live across cuts, and y is `segment`, the bytes of the
-/// largest segment.
+/// √(xy) · 2^(step/5 − 1/2), x the bytes across cuts and y the largest segment (Chen et al. 2016).
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -233,33 +226,20 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 }
 
 workspace! {
-    /// Makes the plans of Chen et al. 2016 for one recording: which results of the forward pass are dropped, and how
-    /// often each operator is recomputed.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// For each operator of the forward pass, the bytes of the blocks that it or an operator before it writes,
-            /// and that later operators of the forward pass still access.
             across: u64[rows],
-            /// For each operator of the forward pass, the number of blocks that it or an operator before it writes, and
-            /// that later operators of the forward pass still access. Blocks of at most 1/256 of the largest are not
-            /// counted.
+            /// Blocks of at most 1/256 of the largest do not count.
             blocks_across: u32[rows],
-            /// For each operator of the forward pass, the bytes of the results that it is the first to write and that
-            /// the backward pass reads.
             made: u64[rows],
-            /// For each operator, 0 if the forward pass is not cut into segments after it, else 1 + the level of this
-            /// cut. The first cuts of the recursion have level 0, the cuts of their parts level 1, and so on. While
-            /// cuts are still being chosen, 1 means that a cut is allowed there.
+            /// 1 + the level of the cut after it, 0 for none; while cuts are chosen, 1 allows one.
             cut: u32[rows],
         }
         records {
-            /// For each operator, the next operator (or itself) after which the forward pass is cut into segments; none
-            /// if there is no such operator.
             next_cut: Option<u32>[rows + 1],
         }
         state {
             pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
-            /// The most times that an operator may be recomputed.
             depth: u32 = depth,
         }
     }
@@ -278,10 +258,6 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// Fills in three tables for the operators of the forward pass: how many blocks are written up to an operator and
-    /// still accessed after it in the forward pass; how many bytes these blocks have; and how many bytes the operator
-    /// makes for the backward pass. Only results count; in the first two tables, only those that are not first written
-    /// outside of operators.
     fn measure(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -307,7 +283,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Writes the rows of the plan that [`Self::arrange`] made last to `out`; returns how many there are.
     fn write(&self, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         let values = self.mirror.values;
         let steps = most_rows(values.program.rows.len(), self.depth);
@@ -318,9 +293,6 @@ impl<'a> Planner<'a> {
         emit::write(values, follower.script(), steps, scratch, out)
     }
 
-    /// Makes the plans of Chen et al. 2016 that differ in the bytes after which a segment ends, one after the other,
-    /// and calls `see` with each. Meanwhile `self.mirror` has the order in which that plan runs and recomputes the
-    /// operators.
     fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
         let finest = Plan::Budget(0, cuts);
         let Mirrored { stored, segment, .. } = self.arrange(finest);
@@ -332,9 +304,6 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators.
-    /// There are plans that differ in the bytes after which a segment ends, and recursive plans, both with each rule
-    /// for where the forward pass may be cut ([`Cuts`]). The last plan drops the results of cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {
@@ -351,8 +320,6 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Makes the order in which a plan runs and recomputes the operators. Returns the figures of the plan's cuts; the
-    /// number of rows in them is 0, as no row is written yet.
     fn arrange(&mut self, plan: Plan) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         match plan {
@@ -373,7 +340,6 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Marks the operators after which `cuts` allows the forward pass to be cut; returns how many there are.
     fn candidates(&mut self, cuts: Cuts) -> u32 {
         let forward = self.mirror.forward;
         self.cut.fill(0);
@@ -386,9 +352,6 @@ impl<'a> Planner<'a> {
         (0..forward).map(|operator| self.cut[operator]).sum()
     }
 
-    /// Marks more places where the forward pass may be cut: after the operators where the bytes of the blocks written
-    /// so far, and still accessed later in the forward pass, have a local minimum. Small dips do not count
-    /// ([`Cuts::Narrow`]).
     fn valleys(&mut self) {
         let mut falling = true;
         let mut extreme = 0;
@@ -407,10 +370,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Cuts the forward pass after some of the operators that [`candidates`](Self::candidates) has marked. Asks `level`
-    /// at each marked operator. `level` gets the number of the operator among those marked, counted from 0, and the
-    /// bytes of the segment that would end there. It returns the level of the cut in the recursion (0 for the first
-    /// cuts), or none for no cut. Returns the figures of the cuts.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
@@ -432,11 +391,7 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
-    /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
-    /// recomputed 1 + l times, but at most `depth` times; l is the higher of two levels: that of the last cut before
-    /// the operator, and that of the first cut after it. If the forward pass reads the operator's result beyond a cut
-    /// of level m, the operator is recomputed at most m times (with m = 0: never).
+    /// 1 + the higher level of the cuts around it, at most `depth`; at most m if read beyond a cut of level m.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);
@@ -461,8 +416,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Sets how often each operator of the forward pass is recomputed by [`Plan::Cheap`]: once if the operator takes
-    /// less time for each byte that it makes for the backward pass than the forward pass does on average, else never.
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));
@@ -475,9 +428,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level of one cut in the recursion of [`Plan::Recursive`]. There are `n` places where the forward pass may be
-/// cut; this cut is at place number `candidate`, counted from 0. The recursion first makes `at_once` cuts, of level 0;
-/// then as many in each part that results, of level 1; and so on.
+/// `at_once` cuts of level 0, then as many in each part, and so on.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;

@@ -37,8 +37,7 @@ use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// How many bytes of an activation one byte of its mask stands for: a ReLU's mask has a bit for each element of 4
-/// bytes.
+/// A ReLU's mask has one bit for each element of 4 bytes.
 const MASKED: u64 = 32;
 
 /// The bytes that activations and their gradients take: sums over all of them for `separate` and `intra`, and the most
@@ -139,9 +138,6 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// Swaps blocks by Layrub's rule ([`Policy::Layer`]), without a limit on the load, and writes the rows of the trace to
-/// `out`. Returns how many rows there are; fails if `out` is too short. Blocks below `least_bytes` bytes are not
-/// swapped.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -158,49 +154,29 @@ fn inter(
 }
 
 record! {
-    /// What is known of a block: which operators access it first and last, what it is used for, and whether a gradient
-    /// is written over it.
     struct Known {
-        /// The number of the first operator that accesses the block; none if no operator does.
         first: Option<u32>,
-        /// The number of the last operator that needs the block: a gradient may be written over the block from then on.
-        /// The backward operator of a ReLU does not count, since it reads a mask instead of the block. None if no
-        /// operator needs the block.
+        /// The backward operator of a ReLU does not count, since it reads a mask instead.
         last: Option<u32>,
-        /// Whether more than one operator accesses the block. Only such blocks can be activations or gradients.
         is_shared: bool,
-        /// Whether the block is a parameter, or belongs to the update of one.
         is_parameter: bool,
-        /// Whether an operator needs the block while the block's gradient is written, so that the gradient is not
-        /// written over it.
         is_needed: bool,
-        /// Whether the gradient of a ReLU accesses the block. If the block is an activation, the gradient reads only
-        /// the signs of its elements. So a mask of the signs is kept if a gradient is written over the block.
         is_signed: bool,
-        /// Whether a gradient is written over the block.
         is_overwritten: bool,
-        /// If the block is a gradient: the activation over which it is written. None if there is no such activation.
         over: Option<BlockId>,
-        /// For a gradient that is written over an activation: whether it has been freed once. If it is allocated again
-        /// after that, it takes memory of its own.
+        /// Once freed and allocated again, the gradient takes memory of its own.
         has_ended: bool,
-        /// The row of the block's last free in the trace that [`Layers::peak`] looks at; none if the block is never
-        /// freed. If a gradient is written over the block, this free leaves the memory to the gradient.
         last_free: Option<u32>,
     }
 }
 
 impl Known {
-    /// Whether the block is taken for an activation or a gradient of one: more than one operator accesses it, and it
-    /// does not belong to a parameter.
     const fn counts(&self) -> bool {
         self.is_shared && !self.is_parameter
     }
 }
 
 workspace! {
-    /// For each block of a recording, which operators access it, and how. This decides how much memory activations and
-    /// gradients take with the means of Layrub (Jin et al. 2018).
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         records {
             known[BlockId]: Known[blocks],
@@ -213,11 +189,6 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds the facts of each block that follow from its accesses: which operator is the first to access it, and which
-    /// is the last to need it; whether more than one accesses it; whether it belongs to a parameter; whether the
-    /// gradient of a ReLU accesses it; and whether an operator of the backward pass reads it and writes a block of the
-    /// same size, so that the block is needed while its gradient is written. There the gradients of ReLU operators do
-    /// not count, nor do operators that make the gradient of a parameter.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -253,21 +224,16 @@ impl Layers<'_> {
         }
     }
 
-    /// What an operator computes, as the recording says.
     fn kind(&self, operator: u32) -> Kind {
         self.recorded.operator(self.mirror.values.program.op(operator)).kind
     }
 
-    /// Whether an operator writes a parameter, the gradient of a parameter, or another block of a parameter's update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known.get(r.block_id()).is_parameter;
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
-    /// Pairs each gradient with the activation that it can be written over, if there is one. The operator that writes
-    /// the gradient reads this activation, which has the same size, and no later operator needs it. The backward
-    /// operator of a ReLU does not count as needing it, since it reads a mask. Only two kinds of operators write over
-    /// an activation: the backward operator of a ReLU, and those that also make the gradient of a parameter.
+    /// An activation fits if the gradient's writer reads it, it has the same size, and nobody needs it later.
     fn pair(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -296,17 +262,12 @@ impl Layers<'_> {
         }
     }
 
-    /// The bytes of the bit mask that is kept of an activation if a gradient is written over it; 0 if no gradient of a
-    /// ReLU reads the activation.
     fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }
     }
 
-    /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
-    /// second if gradients are written over activations. Each activation is taken to have one gradient, of the same
-    /// size. An activation over which a ReLU writes its output is not counted, nor is a block that is first written
-    /// outside of operators, such as the network's input.
+    /// First if each has memory of its own, then if gradients are written over activations.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -327,8 +288,6 @@ impl Layers<'_> {
         [separate, intra]
     }
 
-    /// The most bytes of activations and gradients that are alive at once in the trace `rows`. If `over` is true,
-    /// gradients are written over activations.
     fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
             self.known.set(r.block_id(), Known { last_free: Some(row), ..self.known.get(r.block_id()) });

@@ -33,14 +33,11 @@ use crate::table::record;
 use crate::workspace::workspace;
 use crate::{Error, Workspace, sort};
 
-/// The most times that an operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// A recomputation is kept as one number. This many of its lowest bits say which recomputation of the operator it is,
-/// counted from 1; the bits above are the operator.
+/// A recomputation is one number: its count from 1 in these lowest bits, the operator above.
 const RUN_BITS: u32 = 5;
 
-/// The number nearest to `depth` from 1 to [`DEEPEST`]: the most times that an operator may be recomputed.
 pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     if depth == 0 {
         1
@@ -52,75 +49,43 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 }
 
 record! {
-    /// What the recorded operators do with one block: which operators of the forward pass write and access it, and
-    /// whether the backward pass reads it.
     pub(in crate::rewrite) struct Value {
-        /// Whether the block is a result of the forward pass: the forward pass writes it, the backward pass does not,
-        /// and it is freed before the iteration ends. Always false for a block that is allocated and freed as recorded,
-        /// such as a persistent one.
+        /// Only the forward pass writes it, and it is freed before the iteration ends.
         pub(in crate::rewrite) is_result: bool,
-        /// The first operator of the forward pass that writes the block; none if no operator of the forward pass does.
-        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         pub(in crate::rewrite) maker: Option<u32>,
-        /// The last operator of the forward pass that accesses the block; none if no operator of the forward pass does.
-        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         pub(in crate::rewrite) last_forward: Option<u32>,
-        /// Whether the backward pass reads the block. Always false for a block that is allocated and freed as recorded,
-        /// such as a persistent one.
         pub(in crate::rewrite) kept: bool,
-        /// The value that the block holds at the end of the forward pass; none if the forward pass does not write it.
-        /// Always none for a block that is allocated and freed as recorded, such as a persistent one.
         last_version: Option<VersionId>,
     }
 }
 
 workspace! {
-    /// How often each operator of a program may be recomputed, and the order in which operators then run and are
-    /// recomputed: before each operator of the backward pass come the recomputations that its inputs need.
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; values: &'a Values<'a>) then begin {
         tables {
-            /// For each operator, 1 if it cannot be recomputed, else 0.
             fixed: u32[rows],
-            /// How often each operator may be recomputed.
             count: u32[rows],
-            /// For each block, how often its writers may be recomputed: the least count of them all.
             least[BlockId]: u32[blocks],
-            /// For each operator: which of its recomputations were added to `batch` so far. Bit k stands for
-            /// recomputation k; the first is recomputation 1.
+            /// Bit k: recomputation k, counted from 1, was added to `batch`.
             made: u64[rows],
-            /// The recomputations to add right before one operator of the backward pass, each as one number: the
-            /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
-            /// above are the operator.
+            /// For one operator of the backward pass, packed as [`RUN_BITS`] says.
             batch: u32[(1 + depth) * rows],
-            /// Scratch memory for sorting `batch`.
             aside: u32[(1 + depth) * rows],
         }
         records {
-            /// For each block, which operators of the forward pass write and access it, and whether the backward pass
-            /// reads it.
             value[BlockId]: Value[blocks],
         }
         lists {
-            /// The operators in the order in which they run or are recomputed, each as one step.
             run: Step[(1 + depth) * rows],
         }
         state {
             pub(in crate::rewrite) values: &'a Values<'a> = values,
-            /// How many operators access at least one block.
             pub(in crate::rewrite) operators: u32 = values.program.accessing,
-            /// How many operators are in the forward pass.
             pub(in crate::rewrite) forward: u32 = 0,
         }
     }
 }
 
 impl<'a> Mirror<'a> {
-    /// Finds the forward pass and its results, which are the blocks that only the forward pass writes and that are
-    /// freed before the iteration ends. No operator may be recomputed at first; each may later be allowed at most
-    /// `depth` times.
-    ///
-    /// # Errors
-    /// [`RowFault::TooManyRows`] from 2²⁷ rows on.
     pub(in crate::rewrite) fn new(
         values: &'a Values<'a>,
         depth: u32,
@@ -144,19 +109,14 @@ impl<'a> Mirror<'a> {
         self.value.get(block)
     }
 
-    /// The operators in the order in which they run or are recomputed, each as one step.
     pub(in crate::rewrite) const fn runs(&self) -> &List<'a, Step> {
         &self.run
     }
 
-    /// Sets how often an operator may be recomputed: `count` times, but at most [`DEEPEST`], and 0 if it cannot be
-    /// recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Lets the first operator that writes `block`, a result of the forward pass, be recomputed at most `most` times.
-    /// [`settle`](Self::settle) afterwards lets the other operators that write `block` be recomputed no more often.
     pub(in crate::rewrite) fn lower_count(&mut self, block: BlockId, most: u32) {
         if let Some(maker) = self.value(block).maker {
             self.count[maker] = self.count[maker].min(most);
@@ -187,10 +147,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that cannot be recomputed. A result is a block that only the forward pass writes and that is
-    /// freed within the iteration. Recomputations may come at any time until the last operator that reads a result. So
-    /// an operator can be recomputed only if its inputs keep their values until then, and if it changes no other blocks
-    /// than results.
+    /// Inputs must keep their values until the last read of a result, and only results may change.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -208,8 +165,6 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Makes the counts of how often operators may be recomputed agree: operators that write to the same block get the
-    /// least count of them all.
     pub(in crate::rewrite) fn settle(&mut self) {
         let values = self.values;
         let writes = |operator| values.managed(operator).filter(|r| r.writes).map(|r| r.block);
@@ -227,8 +182,6 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Fills in `run`, the order in which the operators run and are recomputed. It follows from how often each may be
-    /// recomputed.
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.run.clear();
@@ -242,8 +195,6 @@ impl<'a> Mirror<'a> {
         (self.operators..self.values.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
     }
 
-    /// Adds to `run` the recomputations that have to come before an operator of the backward pass, so that every block
-    /// that it reads has its value.
     fn runs_before(&mut self, operator: u32) {
         let mut batch = self.ask(operator, u32::MAX, 0);
         let mut asked = 0;
@@ -259,13 +210,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch` the recomputations that have to come before one run of `operator`: before its recomputation
-    /// number `run` or, if `run` is `u32::MAX`, before its run in the backward pass. For each block that `operator`
-    /// accesses, two values count: the one that it reads or writes, and the last one that the forward pass writes to
-    /// the block. The operators of the forward pass that write these values have to have made their recomputation
-    /// number `run` by then, or their last one if they have fewer. A recomputation is left out if it, or a later one of
-    /// the same operator, was added before. `batch` is the number of entries in `self.batch` before the call; returns
-    /// the number after the call.
+    /// `run` is `u32::MAX` for the run in the backward pass; `batch` counts entries.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -37,64 +37,45 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// This many looks at operators or idle times of blocks count as one unit of work when idle times are chosen by their
-/// scores. In the search for better schedules each look counts as one unit.
 const LOOKS: u64 = 16;
 
-/// Which idle times of blocks may be chosen for swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
-    /// Blocks may be swapped at all times in which no operator accesses them, with one exception. A persistent block
-    /// that is written in the iteration is on the device when the iteration begins and ends, since its final value
-    /// would otherwise have to be copied to the host.
+    /// A persistent block that is written is on the device at both ends of the iteration.
     Inside,
-    /// Blocks may be swapped at all times in which no operator accesses them. A persistent block may even be on the
-    /// host when the iteration begins or ends; then its final value has to be on the host at the end.
+    /// A persistent block may be on the host at either end of the iteration.
     Across,
 }
 
 workspace! {
-    /// Memory for choosing the idle times in which blocks are swapped.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The numbers of all idle times of blocks, the one with the highest score first. After all have been
-            /// chosen, the table is used again: for the chosen ones, in the order in which they begin.
+            /// The highest score first; once all are chosen, the chosen ones by their begin.
             ranked: u32[rows + blocks],
-            /// For each rank (index in `ranked`): the rank itself if its idle time is not chosen yet; else a later
-            /// rank, at which the search for an idle time goes on. While idle times are sorted, this is scratch memory.
+            /// By rank: the rank itself if its gap is not chosen, else a later rank to search from.
             next: u32[rows + blocks],
         }
         records {
-            /// For each gap, the part of its score that stays the same while gaps are chosen: the sum of the first
-            /// three of the four published scores, each times its weight.
             worth[GapId]: f64[rows + blocks],
-            /// For each gap, an upper bound on its score. The score itself changes while gaps are chosen, as the load
-            /// does.
+            /// An upper bound on the score, which changes while gaps are chosen.
             most[GapId]: f64[rows + blocks],
-            /// For each boundary between operators, the area under the load curve from the start up to it, in byte
-            /// nanoseconds, if no block is swapped.
+            /// Area under the load up to each boundary, in byte nanoseconds, without swaps.
             area: f64[rows + 2],
-            /// For each boundary between operators, the area under the load curve from the start up to it, in byte
-            /// nanoseconds, if blocks are swapped in the idle times chosen so far.
+            /// Area under the load up to each boundary, in byte nanoseconds, with the gaps chosen so far.
             area_left: f64[rows + 2],
         }
         state {
-            /// How many operators and idle times of blocks were looked at so far.
             looks: u64 = 0,
         }
     }
 }
 
 impl Selection<'_> {
-    /// The work done so far, in units of [`LOOKS`] looks at operators or idle times of blocks.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
 
-    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the idle times with the highest scores. Such a
-    /// score is the sum of four published scores, each times its weight in `weights` and divided by its standard
-    /// deviation over all idle times. `scope` says which idle times may be chosen. Returns false if the load is still
-    /// above `limit` bytes and no idle time is left that would lower it.
+    /// The schedule of Zhang et al. (2019). Scores are divided by their standard deviations.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -114,11 +95,6 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses idle times of blocks for swaps until the max load is within `limit` bytes. Each time, it takes the one
-    /// with the highest weighted score, of those that contain the operator with the max load. In the end it sets when
-    /// the memory of the chosen ones' blocks is freed and allocated again. `swdoa` is the weight of the fourth score,
-    /// the only one that changes while idle times are chosen ([`Weights`]). Returns false if the load is above the
-    /// limit and no idle time is left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -149,9 +125,6 @@ impl Selection<'_> {
         true
     }
 
-    /// Returns the gap that has the highest weighted score now. Only gaps that end after `operator` and for which
-    /// `over` returns true count; none if there is no such gap. `swdoa` is the weight of the fourth score, the only one
-    /// that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -170,9 +143,7 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// Returns the gap with the highest score. Only gaps for which `over` returns true, and that were not returned
-    /// before, count; none if there is no such gap. Goes through `ranked`, which has `gaps` entries, in order. The
-    /// chains in `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
+    /// The chains in `next` lead past returned gaps, and are shortened as in union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -196,8 +167,6 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts all idle times of blocks (as many as `gaps`) into `ranked`, the one with the highest weighted score
-    /// (`worth`) first. Resets `next`, as no idle time is chosen yet.
     fn rank(&mut self, gaps: u32) {
         // A key for sorting in ascending order that puts the highest number first, made from the number's bits.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -207,8 +176,6 @@ impl Selection<'_> {
         sort::identity(&mut self.next, gaps);
     }
 
-    /// Chooses every idle time in which `scope` lets the block be swapped. Returns false if even that does not bring
-    /// the load within `limit` bytes; else sets when each block's memory is freed and allocated again.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
@@ -225,9 +192,6 @@ impl Selection<'_> {
         fits
     }
 
-    /// Divides each of the four [`Weights`] for the scores of idle times by the standard deviation of that score over
-    /// all idle times; a weight stays as it is where the deviation is 0. Also fills `area` and `area_left` for the
-    /// present schedule, in which no block may be swapped yet.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -249,10 +213,6 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets, for each idle time that is chosen for swaps, when the memory of its block is freed and allocated again. It
-    /// is freed as late as the limit on the load, `limit` bytes, allows, or not at all where that is not needed. It is
-    /// allocated early enough for the copy in to be done when the block is read, or as early as the limit allows. For a
-    /// block that is on the host when the iteration begins, only the allocation is set.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -285,10 +245,7 @@ impl Selection<'_> {
     }
 }
 
-/// Lets the block that is swapped in `gap` be allocated again at an earlier boundary between operators, so that its
-/// copy in can end in time. It has to end before the block is used, and before `link`: the time at which the copy in of
-/// the next gap should begin, or infinity if there is no next one. The boundary is moved only as far as the load with
-/// this block stays within `limit` bytes. Returns when the copy in of this block should begin. Times are in ns.
+/// `link` is when the next gap's copy in should begin, or infinity. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -306,26 +263,18 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// The first and the last boundary of the time for which the block of a gap may be off the device: the boundaries at
-/// which the gap begins and ends. But with [`Scope::Inside`], a persistent block that is written in the iteration is on
-/// the device at the start, so the first boundary is at least 1 for it.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
-/// Whether the block of gap `g`, whose number is `gap`, may be off the device during this gap. All of this has to hold:
-/// `scope` allows it; the gap is not in use already; the host has room for a copy, if one is needed; and if the block
-/// would be away at the end of the iteration, it is away at its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)
 }
 
-/// The weights of the four scores of an idle time of a block, in this order: duration of absence (DOA); area of absence
-/// (AOA); the area under the load curve during the idle time if no block is swapped (WDOA); and this area if blocks are
-/// swapped in the idle times chosen so far (SWDOA).
+/// Duration of absence, area of absence, area under the load without swaps, and with those so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
 
@@ -334,17 +283,11 @@ impl Weights {
     pub(in crate::rewrite) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
     pub(in crate::rewrite) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
     pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
-    /// The four sets of weights in which only one score counts.
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
-    /// The sets of weights in which only one score counts, for the three scores that stay the same while idle times are
-    /// chosen.
     pub(in crate::rewrite) const FIXED: [Self; 3] = [Self::DOA, Self::AOA, Self::WDOA];
 }
 
-/// The four scores of a gap, in the order of [`Weights`]. The first is in ns, the others in byte nanoseconds; but an
-/// area of absence below 0 is in ns per byte. `area` and `area_left` hold the area under the load curve from the start
-/// up to each boundary between operators, in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are
-/// swapped in the gaps chosen so far.
+/// The first is in ns, the others in byte nanoseconds; a negative area of absence is in ns per byte.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -362,15 +305,11 @@ pub(in crate::rewrite) fn scores(
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
-/// The area under the load curve during a gap, in byte nanoseconds. `area` holds the area from the start up to each
-/// boundary between operators.
 pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes to `area`, for each boundary between operators, the area under the schedule's load curve from the start up to
-/// it, in byte nanoseconds. Headroom below the limit counts as load. The entries up to boundary `from` must be right
-/// already; the later ones are computed from them.
+/// Headroom counts as load. The entries up to `from` must be right already.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

@@ -12,32 +12,20 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// For each step of the script, two links. They make linked lists of the frees that are written right after
-            /// a step. The first link leads from a step to the first free of its list, the second from a free to the
-            /// next free in the same list. A link is 1 + the index of a step in the script; 0 ends a list.
+            /// Lists of frees: step to first free, free to next free. A link is 1 + an index; 0 ends a list.
             freed: [u32; 2][steps],
-            /// For each block, 1 + the index in the script of the last step so far that accesses it; 0 if none does.
+            /// 1 + the index of the last step that accesses the block; 0 if none does.
             touched[BlockId]: u32[blocks],
         }
         records {
-            /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
-            /// For each block, whether the operator that is written now leaves out its accesses to the block. That is
-            /// so if the operator is recomputed, the operator both reads and writes the block, and the block is
-            /// persistent, as a running mean is: to update it a second time would change its value.
+            /// A recomputation must not update a persistent block, such as a running mean, a second time.
             left_out[BlockId]: bool[blocks],
         }
     }
 }
 
-/// Writes to `out` the rows of a script of at most `steps` steps, each a run, a recomputation or a free, and returns
-/// how many rows there are. Rows of a recomputation, and the mallocs and frees that the script adds, have the time of
-/// the row that is written before them. A script may free a block late, only when memory runs out. The free is then
-/// written earlier: right after the step that last accesses the block before the free. Nobody reads the value in
-/// between, and the sooner a block is freed, the better the others can be placed.
-///
-/// # Errors
-/// [`Error::BufferTooSmall`] if `out` is too short.
+/// A late free moves to right after its block's last access: the others can be placed better.
 pub(in crate::rewrite) fn write(
     values: &Values<'_>,
     script: &List<'_, Step>,
@@ -88,8 +76,6 @@ pub(in crate::rewrite) fn write(
 }
 
 impl Emitter<'_> {
-    /// Fills `freed`, the lists of the frees that come right after each step of the script. A free comes after the last
-    /// step before it that accesses its block.
     fn list_frees(&mut self, values: &Values<'_>, script: &List<'_, Step>) {
         let Self { freed, touched, .. } = self;
         for (i, step) in (0..).zip(script.iter()) {

@@ -16,57 +16,34 @@ use crate::rewrite::values::{Reference, Values, VersionId};
 use crate::workspace::workspace;
 
 workspace! {
-    /// Makes a script: an order of runs, recomputations and frees. There is room for `steps` entries in it, and for
-    /// `steps` rows of the trace that is written from it. The program has `blocks` blocks.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// For each block, the number of the last run that accesses the value which the block holds at the present
-            /// run; 0 if there is none. The runs of operators, recomputations included, are numbered from 1 in their
-            /// order. Used while the runs are gone through backwards, and again forwards.
+            /// The last run, counted from 1, that accesses the present value; 0 if there is none.
             last[BlockId]: u32[blocks],
         }
         records {
-            /// For each block, the value that it holds; none if the block is not on the device.
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
-            /// A stack with an entry for each value that begins after the present run, the earliest on top. The entry
-            /// is the number of the last run that accesses the value; runs are numbered from 1. A value begins where an
-            /// operator writes a block without reading it.
+            /// A stack: for each value that begins later, its last run, the earliest value on top.
             until: u32[steps],
-            /// The steps of the script so far.
             script: Step[steps],
         }
         state {
-            /// The most steps (runs, recomputations and frees) that a script may have. It is also the most rows that
-            /// the trace written from it may have.
             steps: usize = steps,
-            /// An upper bound on the rows of the trace that is written from the steps so far.
+            /// An upper bound.
             rows: u32 = 0,
-            /// The bytes on the device at the present step, as a number in two's complement: an operator may free more
-            /// bytes than it allocates, and then adds a negative number.
+            /// In two's complement: an operator may free more than it allocates.
             load: u64 = 0,
         }
     }
 }
 
 impl<'a> Follower<'a> {
-    /// The script that was made last: the steps from which the rewritten trace is made.
     pub(in crate::rewrite) const fn script(&self) -> &List<'a, Step> {
         &self.script
     }
 
-    /// Makes the script of `runs`, the order in which operators run and are recomputed: each block is freed right after
-    /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds the limit, and the
-    /// time added. The limit is `limit` bytes less `headroom(o)` bytes, while operator o runs for the first time and
-    /// while operators are recomputed right before that. `in_place` says whether operators write their output over an
-    /// input where they may; recomputations never do.
-    ///
-    /// Returns none in each of these cases:
-    /// - The script has too many steps or rows.
-    /// - An operator reads a value that is not on the device.
-    /// - An operator is recomputed where it may not be.
-    /// - Not all operators run.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -119,8 +96,6 @@ impl<'a> Follower<'a> {
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds for each value the last of `runs` that accesses it; recomputations are runs too. Returns none if there is
-    /// no room to note so many values.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -141,9 +116,6 @@ impl<'a> Follower<'a> {
         Some(())
     }
 
-    /// Takes note that operator `g` runs and begins new values: those of the blocks that it writes without reading
-    /// them. Sets the entry in `last` of each such block to the last run that accesses the new value. Returns the bytes
-    /// of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.managed(g).filter(|r| begins(values, g, r));
@@ -157,8 +129,6 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Notes that an operator has written `block`, which from then on holds the value `version`. Adds the block's bytes
-    /// to the load if the block had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -166,14 +136,12 @@ impl<'a> Follower<'a> {
         self.holds.set(block, Some(version));
     }
 
-    /// Frees a block, and adds the free as a step to the script; none if there is no room for the step or for its row.
     fn drop_block(&mut self, values: &Values<'_>, block: BlockId) -> Option<()> {
         self.holds.set(block, None);
         self.load = self.load.wrapping_sub(values.program.size[block]);
         self.push(values, Step::Free(block))
     }
 
-    /// Adds a step to the script; none if there is no room for the step, or for the rows of a trace that it makes.
     fn push(&mut self, values: &Values<'_>, step: Step) -> Option<()> {
         self.rows += step.most_rows(values);
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= self.steps);
@@ -181,8 +149,6 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether operator `g` begins a new value of the block of `r`: it writes the block without reading it. `r` is one of
-/// the references of `g` to blocks that the script, not the recording, allocates and frees.
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && values.managed(g).all(|other| other.writes || other.block != r.block)
 }

@@ -15,12 +15,8 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The room for candidates in the beam search: this many for each set of operators that it keeps. A candidate is a kept
-/// set with one operator more. When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`], the beam search for an order, if it keeps `width` sets of operators of each
-/// size. The memory of the [`Walk`], which holds the set of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -29,17 +25,10 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
     })
 }
 
-/// The sets of operators of one level of the beam search: the kept sets in which the same number of operators have run.
 struct Level<'a> {
-    /// For each kept set: which operators have run, with a bit for each operator, in 64-bit words. The sets are stored
-    /// one after the other.
     sets: Table<'a, u64>,
-    /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// For each set: the max load while its operators ran, in bytes; never less than the lower bound on the max load of
-    /// all orders.
     key: Table<'a, u64>,
-    /// For each set: its hash, the sum of [`mark`] over its operators, by which equal sets are found.
     hash: Table<'a, u64>,
 }
 
@@ -49,15 +38,10 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The candidates of the beam search. A candidate is one of the sets of operators that are kept now, with one operator
-/// more. `load` is the load after the operators of a candidate have run, in bytes. `key` is the max load while they
-/// ran, in bytes, and never less than the lower bound on the max load of all orders. `hash` is the sum of [`mark`] over
-/// the operators of a candidate.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// For each candidate: the index of the kept set that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -81,10 +65,6 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width` candidates. If several candidates are the same set of operators, only the best of them is
-    /// kept. The best are those with the least max load so far (`key`), and of equal ones those with the least load.
-    /// `seen` is scratch, used as a hash table of the sets that are kept: an entry is 1 + the index of a candidate, or
-    /// 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;
@@ -118,9 +98,6 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
-/// such an order to `order` and its max load to `found`. If it finds none, `order` and `found` stay as they are. Keeps
-/// at most `width` sets of operators of each size. Ends early, without an order, when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,
@@ -195,7 +172,6 @@ pub(super) fn search(
     }
 }
 
-/// The number that an operator adds to the hash of a set of operators.
 fn mark(operator: u32) -> u64 {
     hash::mixed(u64::from(operator).wrapping_add(1).wrapping_mul(hash::ODD))
 }

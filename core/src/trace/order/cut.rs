@@ -27,33 +27,18 @@ use super::model::Model;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The capacity of an arc of the flow network that has no limit. The other capacities are in bytes.
+/// The other capacities are in bytes.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// Marks a node of the flow network that may be on either side of the cut: that of the operators that have run, or that
-/// of those still to run.
 const FREE: u32 = 0;
-/// Marks a node of the flow network that has to be on the source's side of the cut, that of the operators that have
-/// run.
 const SOURCE: u32 = 1;
-/// Marks a node of the flow network that has to be on the sink's side of the cut, that of the operators still to run.
 const SINK: u32 = 2;
 
-/// Length of the workspace of [`lower_bound`], for a model of this size. `operands` is how many inputs and outputs all
-/// operators have together, `edges` how many pairs of operators have to run one before the other.
 pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     let (nodes, arcs) = (operators + 2 * tensors, 2 * (tensors + 2 * operands + edges));
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load, in bytes, of all orders of the operators. A minimum cut of a flow network gives, for
-/// each operator, the fewest bytes that can be alive while it runs; the highest of these figures is the bound.
-/// `operators` gives each operator and the bytes alive while it runs in some valid order, the most bytes first. Ends
-/// when one of these is true:
-///
-/// - The bound is at least `enough` bytes.
-/// - No further cut can raise the bound.
-/// - `looks` arcs or more have been looked at. A cut that has begun is completed.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -75,25 +60,16 @@ pub(super) fn lower_bound(
 struct Network<'m, 's> {
     model: &'m Model<'m>,
     nodes: u32,
-    /// For each node of the flow network: the first of the arcs that leave it; [`NONE`] if no arc does.
     first: Table<'s, u32>,
-    /// For each node of the flow network: the arc of this node that is tried next when a path to a sink is searched
-    /// for.
     cursor: Table<'s, u32>,
-    /// For each node of the flow network: 1 + its distance from the nearest source of flow, in arcs that can take more
-    /// flow. 0 if the search for the nearest sink has not reached the node, or if no path on from it leads to a sink.
+    /// 1 + the distance from the nearest source; 0 if not reached, or if no sink follows.
     level: Table<'s, u32>,
-    /// For each node of the flow network, the side of the cut on which it has to be: [`SOURCE`] (operators that have
-    /// run), [`SINK`] (operators still to run), or [`FREE`] (either side).
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// For each arc of the flow network: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in
-    /// pairs: arc 2k + 1 is the reverse of arc 2k.
+    /// The next arc from the same node. Arc 2k + 1 is the reverse of arc 2k.
     next: Table<'s, u32>,
-    /// For each arc of the flow network: the node that it leads to.
     to: Table<'s, u32>,
-    /// For each arc of the flow network: how many bytes of flow it can still take.
     left: Table<'s, u64>,
     arcs: u32,
     looks: u64,
@@ -155,8 +131,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The fewest bytes that can be alive while operator `v` runs, whatever the order of the operators. If `v` may
-    /// write over an input, the most that this saves is taken off in any case, so that the result may be too low.
+    /// May be too low: the most that `v` can save over an input is always taken off.
     fn least_at(&mut self, v: u32) -> u64 {
         let tensors = self.model.tensors();
         self.side.fill(FREE);
@@ -179,8 +154,6 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Puts operators on the side `side` of the cut: if it is [`SOURCE`], all operators that have to run before
-    /// operator `v`; if it is [`SINK`], all that have to run after `v`.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;
@@ -201,7 +174,6 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The maximum flow from the sources to the sinks of the network, in bytes.
     fn flow(&mut self) -> u64 {
         let mut flow = 0;
         while self.reaches_a_sink() {
@@ -218,9 +190,6 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// Finds how far the nodes of the flow network are from the nearest source, in arcs that can take more flow. Ends
-    /// at the first sink. Writes 1 + the distance of each node to `level`; 0 if the node was not reached. Returns
-    /// whether a sink was reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
         let (mut done, mut len) = (0, 0);
@@ -252,8 +221,6 @@ impl<'m, 's> Network<'m, 's> {
         false
     }
 
-    /// Sends as much flow as possible along one shortest path from the source `source` to a sink. Returns how much, in
-    /// bytes; 0 if there is no such path.
     fn augment(&mut self, source: u32) -> u64 {
         let (mut node, mut len) = (source, 0);
         while self.side[node] != SINK {

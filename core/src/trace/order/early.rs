@@ -10,9 +10,6 @@ use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
-/// Improves `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, if it
-/// needs no more than the max load of the given order. The workspace holds a copy of the given order, and a [`Walk`]:
-/// which operators have run so far, and the load after them.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());

@@ -13,13 +13,9 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The room in the heap of sets that wait to be extended: this many entries for each set that may be remembered. A set
-/// gets a new entry each time that a lower key, the max load on the way to it, is found. Only its entry with the least
-/// key counts. The search ends when the heap is full.
+/// A set gets another entry whenever a lower key is found; only the least counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`], the exact search for an order, if it remembers at most `states` sets of
-/// operators. The memory of the [`Walk`], which holds the set of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -28,25 +24,16 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
     })
 }
 
-/// The states of the exact search: the sets of operators that it has reached by running one operator after the other.
 struct States<'a> {
-    /// How many 64-bit words a set of operators takes, with one bit for each operator.
     width: u32,
-    /// The sets of operators that have run, one after the other, in `width` words each: bit k is 1 if operator k has
-    /// run.
     sets: Table<'a, u64>,
-    /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// For each set: the least max load, in bytes, with which the search has found a way to run its operators; never
-    /// less than the lower bound on the max load of all orders.
     key: Table<'a, u64>,
-    /// For each set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for
-    /// the first set.
+    /// `u32::MAX` for the first set.
     parent: Table<'a, u32>,
-    /// For each set: the first of the operators that were run to make it from its parent. The operators after this one
-    /// were run because they were safe to run next: no other choice leads to a lower max load ([`Walk::safe`]).
+    /// The operator chosen after the parent. Safe ones may have followed ([`Walk::safe`]).
     by: Table<'a, u32>,
-    /// A hash table by which a set of operators is found; an entry is 1 + the index of a set, or 0 if it is empty.
+    /// A hash table: 1 + the index of a set, 0 if empty.
     slots: Table<'a, u32>,
     len: u32,
     capacity: u32,
@@ -57,8 +44,6 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The index of a set's entry in the hash table `slots`; if the set of operators is not there, the index of the
-    /// empty entry where it belongs.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;
@@ -73,10 +58,6 @@ impl States<'_> {
         slot
     }
 
-    /// Remembers the set of operators that have run in `walk`, and its key, the max load on the way to it. The set was
-    /// made from the set of index `parent` by running the operator `by`, and perhaps others. Returns the index of the
-    /// set if it is new or its key is now lower; `None` if the set was known with the same or a lower key; an error if
-    /// there is no room.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -104,14 +85,8 @@ impl States<'_> {
     }
 }
 
-/// The error that there is no room to remember another set of operators.
 struct Full;
 
-/// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
-/// such an order to `order` and its max load to `found`; if it finds none, both stay as they are. In any case writes to
-/// `found` how many sets it has tried to extend, and the lower bound on the max load that the search has proved.
-/// Remembers at most `states` sets of operators. Ends early when `stops` returns true, or when there is no room for
-/// another set or for another entry in the heap.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,
@@ -187,15 +162,10 @@ pub(super) fn search(
             }
         }
     }
-    // The key of a set of operators is the least max load with which they can run, or the lower bound from before the
-    // search if that is higher. All sets whose keys are below the max load of the best order so far have been looked
-    // at, and none of them has all operators. So no order has a lower max load.
+    // All sets with lower keys were looked at, and none is complete: no order is better.
     found.lower_bound = found.max_load;
 }
 
-/// Runs operators as long as there is one that is safe to run next ([`Walk::safe`]): with any other choice the max load
-/// in the end would be no lower. Writes these operators to `ran` after its first `len` entries; returns how many
-/// entries there are then.
 fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
     while let Some((operator, step)) = walk.safe() {
         walk.run(operator, step);
@@ -205,10 +175,6 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes the operators of the set `last` to `order`, in the order in which the search ran them. First goes back from
-/// `last` to the first set, from each set to its parent, the set from which it was made. Then, from the first set on,
-/// writes for each set the operator that was chosen to extend its parent, and the operators that were safe to run after
-/// it ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

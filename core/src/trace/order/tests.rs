@@ -3,8 +3,6 @@ use crate::trace::graph::{self, Node, Tensor};
 use crate::trace::{Event, Row};
 use std::vec::Vec;
 
-/// A random graph. Each operator reads at most three of the tensors that were made before it; some operators work in
-/// place. There are only a few sizes of tensors.
 struct Random {
     tensors: Vec<Tensor>,
     inputs: Vec<Vec<u32>>,
@@ -64,8 +62,6 @@ impl Random {
         (found, order)
     }
 
-    /// The max load of the graph's rows in an order, in bytes. Where an operator works in place, memory that it reuses
-    /// counts once.
     fn peak(&self, operators: &[Operator], order: &[u32]) -> u64 {
         let nodes = self.nodes(order);
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
@@ -108,7 +104,6 @@ impl Random {
 }
 
 impl Random {
-    /// By operator: the load while it runs, in bytes, if the operators run in the order `order`.
     fn loads(&self, order: &[u32]) -> Vec<u64> {
         let place = |k: usize| order.iter().position(|&other| other as usize == k).unwrap();
         let mut loads = self.workspaces.clone();
@@ -132,8 +127,6 @@ impl Random {
     }
 }
 
-/// Calls `then` for each order that begins with `order` and in which each operator comes after the operators whose
-/// results it reads.
 fn each_order(inputs: &[Vec<u32>], outputs: &[Vec<u32>], order: &mut Vec<u32>, then: &mut impl FnMut(&[u32])) {
     if order.len() == inputs.len() {
         return then(order);

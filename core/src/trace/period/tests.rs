@@ -9,13 +9,10 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-/// A detector, and beside it the whole stream that it has seen.
 struct Stream {
     detector: Detector<'static>,
     longest: usize,
-    /// Kind, bytes and distance of each event.
     events: Vec<(Event, u64, u32)>,
-    /// The live bytes before the first event, and after each.
     load: Vec<u64>,
     accepted: Option<u32>,
 }
@@ -28,8 +25,6 @@ impl Stream {
         Self { detector, longest, events: Vec::new(), load: vec![0], accepted: None }
     }
 
-    /// Pushes an event; `last` is the number of the block's previous event, counted from 1, or 0. Returns the number of
-    /// this event.
     fn push(&mut self, event: Event, bytes: u64, last: usize) -> usize {
         let number = self.events.len() + 1;
         assert_eq!(self.detector.push(event, bytes, last as u32) as usize, number);
@@ -50,7 +45,6 @@ impl Stream {
         number
     }
 
-    /// Checks the period that was just accepted: it has repeated in full, and as many bytes are live as one period ago.
     fn prove(&self, period: usize) {
         let n = self.events.len();
         assert!(period <= self.longest && 2 * period <= n, "{period} of {n}");
@@ -58,8 +52,6 @@ impl Stream {
         assert_eq!(self.load[n], self.load[n - period]);
     }
 
-    /// Pushes a malloc and a free for each block of an iteration, whose sizes are `sizes`. The free of a block comes
-    /// after `late` further mallocs, or at the end if fewer follow.
     fn iteration(&mut self, sizes: &[u64], late: usize) {
         let mut waiting = VecDeque::new();
         for &size in sizes {
@@ -96,8 +88,6 @@ fn two_iterations_are_enough_whatever_came_before() {
     assert_eq!(stream.detector.period(), None);
 }
 
-/// A stream whose period would not be found if the low bits of a fingerprint chose the bucket: the fingerprints would
-/// share buckets in pairs.
 #[test]
 fn a_short_iteration_is_found_with_little_memory() {
     let mut stream = Stream::new(12);
@@ -143,7 +133,6 @@ fn of_loops_within_loops_the_outer_is_found_for_good() {
     }
 }
 
-/// 30 iterations of one network, then 30 of another network with a shorter iteration, such as a validation.
 #[test]
 fn a_shorter_iteration_is_found_after_a_longer_one() {
     let mut stream = Stream::new(64);
@@ -157,8 +146,6 @@ fn a_shorter_iteration_is_found_after_a_longer_one() {
     assert_eq!(stream.detector.period(), Some(14));
 }
 
-/// The same network with another batch: as many events, other sizes. It need not repeat for longer than the period
-/// before.
 #[test]
 fn another_batch_is_found_in_two_iterations() {
     let mut stream = Stream::new(64);
@@ -171,7 +158,6 @@ fn another_batch_is_found_in_two_iterations() {
     assert_eq!(stream.detector.period(), Some(18));
 }
 
-/// A block that is freed in the iteration after the one in which it is allocated.
 #[test]
 fn blocks_that_live_on_are_part_of_what_repeats() {
     let mut stream = Stream::new(64);
@@ -236,8 +222,7 @@ fn positions_begin_again() {
     assert_eq!(stream.detector.period(), Some(18));
 }
 
-/// Streams in which much repeats and little repeats in full. Each period that is accepted is proven against the whole
-/// stream. The variable `SUBLET_STREAMS` says how many streams are tried; a million take seconds.
+/// `SUBLET_STREAMS` says how many streams are tried; a million take seconds.
 #[test]
 fn no_period_is_accepted_that_has_not_repeated() {
     let streams = std::env::var("SUBLET_STREAMS").map_or(20_000, |n| n.parse().unwrap());
@@ -277,7 +262,6 @@ fn no_period_is_accepted_that_has_not_repeated() {
 }
 
 proptest! {
-    /// Random iterations after random events: a period is found in the fourth iteration at the latest.
     #[test]
     fn what_repeats_is_found(
         prelude in prop::collection::vec(1u64..5, 0..20),

@@ -39,7 +39,6 @@ const fn write(block: u32, op: u32) -> Row {
     row(Event::Write, block, 0, Op::First(op))
 }
 
-/// The same access, made when its operator is recomputed.
 const fn again(r: Row) -> Row {
     match r.op {
         Op::First(k) => Row { op: Op::Rerun(k), ..r },
@@ -47,15 +46,12 @@ const fn again(r: Row) -> Row {
     }
 }
 
-/// A malloc at time 0: the block is persistent if no row frees it.
 const fn weight(block: u32, bytes: u64) -> Row {
     Row { time_ns: 0, ..malloc(block, bytes) }
 }
 
-/// The index of a row, and rows that are put before it.
 type Added<'a> = (usize, &'a [Row]);
 
-/// The verdict on a rewritten trace, without a plan.
 fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
     let len = values_workspace(recorded.rows.len(), recorded.blocks);
     let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
@@ -68,7 +64,6 @@ fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(),
     }
 }
 
-/// The verdict on a rewritten trace with a plan, by the function that users call.
 fn judge_plan(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -90,8 +85,6 @@ fn judge_plan(
     Ok(*verified.run())
 }
 
-/// `rows` without the rows whose indices are in `without`, and with other rows put in: each of `changes` is an index in
-/// `rows` and the rows that are put in before it.
 fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     let mut rewritten = Vec::new();
     for i in 0..=rows.len() {
@@ -101,8 +94,6 @@ fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     rewritten
 }
 
-/// Block 0 is a weight that both operators read and the second updates; block 1 is an activation that the first writes
-/// and the second reads.
 const ORIGINAL: [Row; 8] =
     [weight(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1), read(0, 1), write(0, 1), free(1)];
 
@@ -132,7 +123,6 @@ fn residency_and_the_order_of_accesses() {
     assert_eq!(judged(false, &[(8, &[malloc(7, 8)])], &[]), Err(RowFault::UnknownBlock));
 }
 
-/// Writes without an operator make a value each: what was copied out before the second is old after it.
 #[test]
 fn a_write_without_an_operator_makes_a_new_value() {
     let write = row(Event::Write, 0, 0, Op::None);
@@ -145,7 +135,6 @@ fn a_write_without_an_operator_makes_a_new_value() {
     assert_eq!(judge(&Recorded::new(&original, 1), &stale, false), Err(RowFault::OtherValue));
 }
 
-/// A block number that no row of the recording uses is no block, though it is below the number of blocks.
 #[test]
 fn a_block_without_a_size_is_unknown() {
     let recorded = Recorded::new(&ORIGINAL, 3);
@@ -170,8 +159,6 @@ fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
     assert_eq!(judged(true, &[(2, &[away]), swapped], &[]), Ok(()));
 }
 
-/// A weight that is allocated after the first row that reads, writes or copies any block, be it another one, begins on
-/// the host: it does not have its initial value on the device.
 #[test]
 fn a_weight_that_begins_on_the_host_has_to_end_there() {
     let [gone, anew] = [free(0), malloc(0, 8)];
@@ -206,7 +193,6 @@ fn a_weight_that_begins_on_the_host_has_to_end_there() {
     assert_eq!(judge(&recorded, &undefined, true), Err(RowFault::EndNotRestored));
 }
 
-/// What a recomputed operator writes may lie where a weight is placed later: the weight is not there at the start.
 #[test]
 fn a_weight_that_is_allocated_after_a_recomputed_operator_begins_on_the_host() {
     let rows = [weight(0, 8), malloc(1, 8), write(1, 0), read(0, 1), read(1, 1)];
@@ -217,7 +203,6 @@ fn a_weight_that_is_allocated_after_a_recomputed_operator_begins_on_the_host() {
     assert_eq!(judge(&recorded, &changed(&rows, &[(0, &early), (1, &[back(0)])], &[]), true), Ok(()));
 }
 
-/// A free loses the initial value of a weight, even where nothing has been written yet.
 #[test]
 fn a_weight_has_its_initial_value_only_until_it_is_freed() {
     let rows = [weight(0, 8), read(0, 0)];
@@ -226,7 +211,6 @@ fn a_weight_has_its_initial_value_only_until_it_is_freed() {
     assert_eq!(with(&[free(0), malloc(0, 8), back(0)]), Ok(()));
 }
 
-/// Block 0 is written by two operators, block 1 by one operator twice.
 const WRITES: [Row; 10] = [
     malloc(0, 8),
     write(0, 0),
@@ -267,7 +251,6 @@ fn values_follow_writes_and_copies() {
     assert_eq!(of(&[(8, &[again(read(0, 9))])]), Err(RowFault::OtherAccess));
 }
 
-/// An operator that read undefined memory in the recording writes undefined values when it is recomputed.
 #[test]
 fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     let rows = [malloc(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1)];
@@ -277,8 +260,6 @@ fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     assert_eq!(judge(&recorded, &twice, false), Err(RowFault::OtherValue));
 }
 
-/// A recomputed operator that reads another value than in its first run writes only undefined values, also to the
-/// blocks that it writes before that read.
 #[test]
 fn an_operator_that_reads_another_value_after_its_write_yields_nothing() {
     let rows = [weight(0, 8), malloc(1, 8), write(1, 0), read(0, 0), write(0, 1), read(1, 2)];
@@ -288,8 +269,6 @@ fn an_operator_that_reads_another_value_after_its_write_yields_nothing() {
     assert_eq!(with(5), Err(RowFault::OtherValue));
 }
 
-/// A read that belongs to no operator may get any value, even undefined memory. A read by an operator must get the
-/// value that it got in the recording.
 #[test]
 fn accesses_without_an_operator() {
     let loose = |event| row(event, 0, 0, ONCE);
@@ -312,7 +291,6 @@ fn an_operator_may_run_again_only_where_it_is_said() {
     assert_eq!(judge(&Recorded { operators: &operators, ..recorded }, &twice, false), Err(RowFault::MayNotRerun));
 }
 
-/// Statistics that an operator updates are left out when it is recomputed; weights that it only reads are not.
 #[test]
 fn what_an_operator_updates_is_left_out_when_it_runs_again() {
     let rows = [weight(0, 8), weight(1, 8), malloc(2, 8), read(1, 0), read(0, 0), write(0, 0), write(2, 0), read(2, 1)];
@@ -324,8 +302,6 @@ fn what_an_operator_updates_is_left_out_when_it_runs_again() {
     assert_eq!(with(&[again(write(2, 0))]), Err(RowFault::OtherAccess));
 }
 
-/// Operator 0, a ReLU, writes block 0; operator 1 writes block 1 from it; operator 2, the gradient of the ReLU, reads
-/// block 0 and writes block 2.
 const RECTIFIER: [Row; 11] = [
     malloc(0, 6400),
     write(0, 0),
@@ -395,8 +371,6 @@ fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
     assert_eq!(masked(&RELU, &[(2, &made), early, (6, &[malloc(0, 6400)])], &[]), Err(RowFault::OtherValue));
 }
 
-/// A mask has a bit for each element, of the element size of the ReLU operators. A mask that is a byte shorter is
-/// refused, when it is made and when it comes back from the host.
 #[test]
 fn a_mask_is_as_long_as_the_elements_ask() {
     let of = |element: [u8; 3]| [0, 1, 2].map(|k| Operator { element: element[k], ..RELU[k] });
@@ -431,7 +405,6 @@ fn a_rectifier_that_runs_again_may_make_its_mask_then() {
     assert_eq!(masked(&RELU, &[(5, &first), reads, frees], &[6, 8]), Err(RowFault::MaskElsewhere));
 }
 
-/// The ReLU's output is overwritten: the mask has the signs of the value before.
 #[test]
 fn a_mask_is_of_one_value() {
     let rows = [malloc(0, 6400), write(0, 0), write(0, 1), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -441,7 +414,6 @@ fn a_mask_is_of_one_value() {
     assert_eq!(judge(&recorded, &early, false), Err(RowFault::OtherValue));
 }
 
-/// A ReLU that updates a block in place leaves a mask of the block's new value.
 #[test]
 fn a_mask_of_what_a_rectifier_updates() {
     let rows = [weight(0, 6400), read(0, 0), write(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -450,7 +422,6 @@ fn a_mask_of_what_a_rectifier_updates() {
     assert_eq!(judge(&recorded, &changed(&rows, &[(3, &mask), (4, &[read(2, 2)])], &[4]), false), Ok(()));
 }
 
-/// The mask of a block whose value is undefined is undefined too: the gradient may not read it.
 #[test]
 fn a_mask_of_an_undefined_value_is_none() {
     let rows = [malloc(0, 6400), malloc(1, 64), read(0, 0), write(1, 0), malloc(2, 64), read(0, 2), write(2, 2)];
@@ -461,7 +432,6 @@ fn a_mask_of_an_undefined_value_is_none() {
     assert_eq!(judge(&recorded, &rewritten, false), Err(RowFault::OtherValue));
 }
 
-/// A mask is not written while its block is copied in, nor while an earlier mask is copied.
 #[test]
 fn the_write_of_a_mask_waits_for_copies() {
     let rows = [malloc(0, 6400), write(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -490,7 +460,6 @@ fn the_write_of_a_mask_waits_for_copies() {
     }
 }
 
-/// The mask of the last block has the highest block number. It still has a residency and an offset in the plan.
 #[test]
 fn a_mask_has_its_place_in_the_plan() {
     let rows =
@@ -504,8 +473,6 @@ fn a_mask_has_its_place_in_the_plan() {
     assert!(matches!(judged([0, 6400, 6600, 6400]), Err(Error::Invalid(_))));
 }
 
-/// The host may hold a persistent block at the start of the iteration. It does not hold the block's mask, which is not
-/// persistent.
 #[test]
 fn a_mask_of_a_weight_is_not_on_the_host_at_the_start() {
     let rows = [weight(0, 6400), read(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -567,7 +534,6 @@ fn what_is_no_device_and_what_is_too_short_is_refused() {
     assert_eq!(ask(&recorded, [len.words, len.indices, 8, 2, 3]), short(Buffer::Blocks, 2, 3));
 }
 
-/// Two blocks that are alive together need two addresses, whatever the trace computes.
 #[test]
 fn the_plan_is_judged_too() {
     let recorded = Recorded::new(&ORIGINAL, 2);
@@ -575,8 +541,6 @@ fn the_plan_is_judged_too() {
     assert!(matches!(judged, Err(Error::Invalid(super::super::Violation::Overlap { .. }))));
 }
 
-/// A recomputed operator takes the time of its first run, wherever among its accesses the ones stand that the
-/// recomputation leaves out.
 #[test]
 fn a_recomputed_operator_takes_its_whole_time() {
     let at = |time_ns, r: Row| Row { time_ns, ..r };

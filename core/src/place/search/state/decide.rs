@@ -5,8 +5,6 @@
 use super::{Conflict, END, NONE, Outcome, REST, State, align, within};
 
 impl State<'_> {
-    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if it follows that not all
-    /// blocks can be placed within the capacity.
     pub(in super::super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -54,9 +52,6 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, the lowest that it can still have. Then it lies
-    /// directly above a block that is not placed yet, and its least offset rises to the lowest end that such a block
-    /// can have. `Err` if `b` is pinned, or if it follows that not all blocks can be placed within the capacity.
     pub(in super::super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
@@ -66,9 +61,6 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Takes back the placement of block `b`, and undoes the changes that were recorded last. The first `block_mark`
-    /// recorded changes to blocks are kept, and the first `section_mark` recorded changes to the records of sections of
-    /// time.
     pub(in super::super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -80,8 +72,6 @@ impl State<'_> {
         self.open_count += 1;
     }
 
-    /// Undoes the changes that were recorded last, but no placement of a block. The first `block_mark` recorded changes
-    /// to blocks are kept, and the first `section_mark` recorded changes to the records of sections of time.
     pub(in super::super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;

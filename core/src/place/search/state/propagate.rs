@@ -7,12 +7,6 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an *open* block,
-    /// one that is not placed yet. `lifted` says whether `b` can lie at `v` only on an open block. An offset above the
-    /// capacity means that `b` has no place. Two rules raise `b`:
-    /// - If `b` leaves the other open blocks of a section of time too little room up to the capacity, it cannot be the
-    ///   lowest of them. So it goes up to the lowest end of a block that leaves enough.
-    /// - If `b` can lie only on an open block, it goes up to the lowest end that an open block alive with it can have.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -36,9 +30,6 @@ impl State<'_> {
         (v, lifted)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until no more can be raised. In each section of time
-    /// that has changed, a block goes up to the lowest offset that the other blocks there still allow. `Err` if that
-    /// shows that there is no placement within the capacity.
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
         self.raises = 0;
@@ -65,10 +56,7 @@ impl State<'_> {
         }
     }
 
-    /// Does at once what [`State::lift`] would do in many small steps: raises the least offsets of unplaced blocks that
-    /// can lie only on other unplaced ones. Below such a block is a stack of unplaced blocks, the lowest of which can
-    /// lie on a placed one. Of all possible stacks, the one with the lowest top gives the least offset of the block;
-    /// Dijkstra's algorithm finds this stack. `Err` if a block has no place within the capacity any more.
+    /// Dijkstra's algorithm: of all stacks of open blocks below a block, the one with the lowest top.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -160,13 +148,6 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least offsets of unplaced blocks that are alive in section `s` of time, where a block cannot lie at
-    /// its least offset for one of these reasons:
-    /// - If the block lay there, the other unplaced blocks of the section would not fit in the room above.
-    /// - The block has to lie on another unplaced one, and all other unplaced ones of the section end above the offset.
-    ///
-    /// In small instances, also raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement
-    /// within the capacity.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
@@ -196,13 +177,7 @@ impl State<'_> {
         if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
-    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. The blocks are like jobs
-    /// on a machine that does one at a time, with addresses in place of time: each takes its bytes at or above its
-    /// least offset, and all must end within the capacity. A set of jobs can use the bytes from the lowest of its least
-    /// offsets up to the capacity. If the set needs more, the state fails (`Err`). If these bytes have no room for a
-    /// further job, whose least offset is lower, that job lies below all of the set, and the least offsets of the set
-    /// rise to the lowest end that the job can have. If there are several such jobs, they lie below the set one above
-    /// the other, and the least offsets rise to the lowest end that their stack can have.
+    /// Edge finding (Carlier and Pinson 1989), with blocks as jobs and addresses as time.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);
@@ -246,8 +221,7 @@ impl State<'_> {
     }
 }
 
-/// Takes the lowest member out of a bit set of `words` words; `None` if the set is empty. All words before number
-/// `from` are 0; `from` is raised to the word that had the member.
+/// All words before `from` are 0.
 #[inline]
 fn pop(set: &mut Table<'_, u64>, from: &mut u32, words: u32) -> Option<u32> {
     while *from < words {

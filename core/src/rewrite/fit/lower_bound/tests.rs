@@ -13,7 +13,6 @@ fn row(time_ns: u64, event: Event, block: u32, op: u32) -> Row {
     Row { time_ns, bytes, block, op, event }
 }
 
-/// Two values of 12 kB, the first of which is read after the second was made and freed.
 fn rows() -> Vec<Row> {
     vec![
         row(0, Event::Malloc, 0, 0),

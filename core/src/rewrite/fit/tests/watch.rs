@@ -2,8 +2,6 @@
 
 use super::*;
 
-/// The rows of a chain of 12 operators and of their 12 gradients, the number of blocks, and the descriptions of the
-/// operators: the chain may be recomputed, the gradients may not.
 fn recorded() -> (Vec<Row>, usize, Vec<Operator>) {
     let forward = (0..12u32).map(|k| (6, if k == 0 { vec![] } else { vec![k - 1] }, false, 20));
     let back = (0..12u32).map(|k| (6, vec![11 - k, 11 + k], false, 40));
@@ -45,7 +43,6 @@ fn the_best_that_is_told_is_the_result() {
     assert!(strategies.len() > 2, "{strategies:?}");
 }
 
-/// The schedule of least load is placed where nothing else fits. The caller is told of it like of every other.
 #[test]
 fn the_schedule_of_least_load_is_told() {
     let (rows, blocks, operators) = recorded();
@@ -100,8 +97,6 @@ fn what_is_stopped_gives_the_best_so_far() {
     assert!(stopped > 0 && worse > 0, "{stopped} ended with nothing, {worse} with less than the best");
 }
 
-/// While nothing fits, work beyond the patience ends the fit. Once something fits, each order of the operators may take
-/// as much work again.
 #[test]
 fn work_ends_with_the_patience_or_with_the_order() {
     let lengths = Lengths::of(&[], 0);
@@ -133,8 +128,6 @@ fn work_ends_with_the_patience_or_with_the_order() {
     assert!(!kept.is_spent());
 }
 
-/// Without patience a refusal comes after the schedules that are tried in any case, and the least limit that it names
-/// works.
 #[test]
 fn a_refusal_without_patience_names_a_limit_that_works() {
     let (rows, blocks, operators) = recorded();

@@ -6,8 +6,6 @@ use crate::verify::schedule::{self, Room};
 use crate::{Block, Constraints};
 use std::vec::Vec;
 
-/// A recording drawn at random: weights, activations that die after their last use or never, workspaces inside
-/// operators, updates in place, blocks that nobody writes or touches, accesses without an operator.
 struct Random {
     rows: Vec<Row>,
     operators: Vec<Operator>,
@@ -91,7 +89,6 @@ impl Random {
         rewrite(&self.recorded(), goal, scratch, &mut out, stops).unwrap().then_some(out)
     }
 
-    /// The time that rows take, in ns, as the verifier tells it; its error if it refuses the rows.
     fn time(&self, rows: &[Row]) -> Result<f64, Error> {
         let residencies = liveness::residencies(rows);
         let mut offsets = Vec::new();
@@ -111,14 +108,11 @@ impl Random {
         Ok(proved.run().time_ns)
     }
 
-    /// The accesses of each operator.
     fn accesses(&self) -> Vec<Vec<Row>> {
         let accesses: Vec<Row> = self.rows.iter().filter(|r| r.event.is_access()).copied().collect();
         accesses.chunk_by(|a, b| a.op == b.op && a.op != Op::None).map(<[Row]>::to_vec).collect()
     }
 
-    /// The rows of the operators in the order `order`, and the max load of these rows in bytes. All blocks that an
-    /// operator accesses are allocated before the operator's first access and freed, if at all, after its last access.
     fn naive(&self, order: &[usize]) -> (Vec<Row>, u64) {
         let operators = self.accesses();
         let malloc = |b: u32| *self.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).unwrap();
@@ -191,7 +185,6 @@ fn another_order_computes_the_same_in_the_same_time() {
     assert!(changed > 60, "{changed}");
 }
 
-/// Of all orders that the verifier accepts, none has a lower max load than the one that is found.
 #[test]
 fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     fn each(order: &mut Vec<usize>, n: usize, then: &mut impl FnMut(&[usize])) {
@@ -209,9 +202,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     let mut better = 0;
     for seed in 0..120 {
         let random = Random::new(seed, 5);
-        // The naive rows leave out blocks that nobody accesses, and allocate any other right before the operator that
-        // accesses it first. So only recordings are used in which each block is accessed, and written before it is
-        // read.
+        // The naive rows allocate a block at its first access; so each must be accessed, and written before it is read.
         let accessed = |b: u32| random.rows.iter().any(|r| r.event.is_access() && r.block == b);
         let begins_written = |b: u32| {
             let first = random.rows.iter().find(|r| r.event.is_access() && r.block == b);
@@ -244,7 +235,6 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     assert!(better > 0, "{better}");
 }
 
-/// Where every operator keeps its place, nothing moves.
 #[test]
 fn where_all_keep_their_place_there_is_no_other_order() {
     for seed in 0..20 {
@@ -255,7 +245,6 @@ fn where_all_keep_their_place_there_is_no_other_order() {
     }
 }
 
-/// Three layers of which the gradients are made one after the other and read at the end by the updates.
 #[test]
 fn updates_come_right_after_their_gradients() {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };

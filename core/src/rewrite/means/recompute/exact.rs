@@ -32,24 +32,16 @@ use crate::rewrite::values::Owner;
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
-/// The most values that a program may have for the exact search, which keeps a set of values as the bits of one word.
 const MOST_VALUES: u32 = u64::BITS;
-/// The most states that the exact search keeps.
 const MOST_STATES: u32 = 1 << 14;
-/// The most block numbers that a program may have for the exact search; those of masks count too. For larger programs
-/// no memory is provided, and there is no search.
 const MOST_BLOCKS: usize = 256;
-/// The exact search has a heap of the states whose successors are still to be found. This is how many entries the heap
-/// can hold for each state that there is memory for. A state that is reached again at a lower cost gets a further
-/// entry. Of a state's entries the one with the least cost counts.
+/// A state that is reached again at a lower cost gets a further entry; its cheapest counts.
 const WAITING: usize = 2;
 
-/// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
 const fn states(blocks: usize) -> usize {
     if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
 }
 
-/// Length of the workspace of [`Recomputer::exactly`] for a trace of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let steps = most_rows(rows);
     let script = List::<Step>::LEN.times(2 * steps).and(Follower::workspace(steps, blocks));
@@ -57,105 +49,73 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 ids! {
-    /// The number of a value of the program, and of the bit that stands for the value in a set of values.
     struct ValueId;
 
-    /// The number of a state of the exact search.
     struct StateId;
 }
 
 impl ValueId {
-    /// The set that has this value alone, as bits.
     fn alone(self) -> u64 {
         1 << self.number()
     }
 }
 
 workspace! {
-    /// A program as the exact search sees it: which values each operator reads and writes. A set of values is a word
-    /// with a bit for each value.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// For each operator: the set of the values that it reads, as bits.
             reads: u64[rows + 1],
-            /// For each operator: the set of the values that it writes, as bits.
             writes: u64[rows + 1],
-            /// For each operator: the set of the values that may still be read once all operators before it have run.
-            /// They are read by this operator or a later one, or to recompute another value of the set.
+            /// May still be read: by this operator, a later one, or to recompute another of the set.
             useful: u64[rows + 2],
-            /// For each operator: the set of the values that it or a later operator reads when running for the first
-            /// time. Reads by recomputations are not counted.
+            /// Read by first runs from here on; reads by recomputations do not count.
             wanted: u64[rows + 2],
-            /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: how many bytes on the device, right before it runs, belong to blocks that the search
-            /// does not decide about. These blocks are allocated and freed as in the recording, and never evicted or
-            /// recomputed. The sums are computed with wrapping, as an operator may free more bytes than it allocates.
+            /// Bytes that the search does not decide about; sums wrap, as frees may exceed mallocs.
             fixed: u64[rows + 2],
-            /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
         }
         records {
-            /// The operator that writes each value; none if that operator may not be recomputed.
             maker[ValueId]: Option<u32>[MOST_VALUES as usize],
-            /// The one value that is written to each block; none if no operator writes the block.
             value[BlockId]: Option<ValueId>[blocks],
         }
         state {
-            /// How many values the program has.
             values: u32 = 0,
-            /// The set of the values that may be evicted, as bits.
             movable: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// For each state: the set of the values that are on the device, as bits.
             set[StateId]: u64[n],
-            /// For each state: the time spent on recomputation to reach it, in ns.
             cost[StateId]: u64[n],
-            /// For each state: the time spent on recomputation to reach it, plus a lower bound on the time still to be
-            /// spent, in ns. The search goes on from the state with the least key.
+            /// `cost` plus a lower bound on the rest, in ns.
             key[StateId]: u64[n],
-            /// For each state: how many operators have run for the first time.
             at[StateId]: u32[n],
         }
         records {
-            /// For each state: the state from which it was reached; none for the first state.
             parent[StateId]: Option<StateId>[n],
-            /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
+            /// None where a value was evicted.
             ran[StateId]: Option<u32>[n],
-            /// A hash table that finds a state by `at` (how many operators have run) and `set` (the values on the
-            /// device). Unused entries hold none.
             slots: Option<StateId>[2 * n.next_power_of_two()],
         }
         parts {
-            /// The states whose successors are still to be found, the one with the least `key` first.
             waiting[u32]: Heap(WAITING * n),
         }
         state {
-            /// How many states have been found.
             len: u32 = 0,
         }
     }
 }
 
-/// A state of the exact search for the least recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
-    /// How many operators have run for the first time: the number of the one that is to run next.
     at: u32,
-    /// The set of the values that are on the device, as bits.
     set: u64,
-    /// The time spent on recomputation up to this state, in ns.
     cost: u64,
 }
 
-/// The error that the exact search has no memory for another state.
 struct Full;
 
 impl States<'_> {
@@ -163,10 +123,6 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state, if it is new or was found before at a higher cost. `key` is its cost plus a lower bound on the
-    /// time still to be spent, in ns. `parent` is the state before it; none for the first state. `ran` is the operator
-    /// that ran to get from `parent` to the state; none where a value was evicted. Fails if there is no memory for
-    /// another state.
     fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -197,8 +153,6 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes out the state from which the search goes on; none if there is none left. It is the state with the least
-    /// `key`: the time spent on recomputation so far, plus a lower bound on the time still to be spent.
     fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = StateId::of(u32::MAX - number);
@@ -210,7 +164,6 @@ impl States<'_> {
     }
 }
 
-/// The values in a bit set, in ascending order of their numbers.
 fn each(set: u64) -> impl Iterator<Item = ValueId> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -218,12 +171,6 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 }
 
 impl Recomputer<'_> {
-    /// Searches for the order of runs, recomputations and frees that spends the least time on recomputation within
-    /// `limit` bytes less the headroom. `least` is the cost of the best order found before; none if there is none. If
-    /// the search finds an order that costs less, keeps this order and returns its cost; else returns `least`. Also
-    /// returns `least` if the program has too many values, or the search too many states. Notes whether the best order
-    /// is proved to be the best ([`is_optimum`](Self::is_optimum)). If `least` is a cost of 0, nothing is searched for,
-    /// and no proof is noted.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -261,9 +208,6 @@ impl Recomputer<'_> {
         found.or(least)
     }
 
-    /// Fills in `problem`: which values each operator reads and writes, and the sets of values that follow from that.
-    /// None if the program has too many values, a block that is written twice, or one that is read before it is
-    /// written.
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
         let values = self.values;
         let program = values.program;
@@ -305,9 +249,6 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// Searches for the state in which all operators have run and the least time was spent on recomputation, within
-    /// `limit` bytes less the headroom. Returns the number of this state; none if no such state costs less than `most`
-    /// ns. Fails if there is no memory for another state.
     fn search(
         &self,
         problem: &Problem<'_>,
@@ -353,8 +294,6 @@ impl Recomputer<'_> {
         Ok(None)
     }
 
-    /// Whether operator `g` may run in this state of the search. Its inputs have to be on the device. Besides, it has
-    /// to be the next to run, or one that may be recomputed and that writes a missing value which may be needed.
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
@@ -362,17 +301,13 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
-    /// The input that operator `g` may write its output over, as a set of one value. The set is empty (0) if there is
-    /// none, or if `g` is not the next operator to run for the first time. The input is lost by this. So it has to be a
-    /// value that may be evicted, or that nobody can need any more.
+    /// 0 if there is none. The input is lost, so it must be evictable or needed by nobody.
     fn overwritten(&self, problem: &Problem<'_>, State { at, .. }: State, g: u32) -> u64 {
         let in_place = self.values.in_place(g).filter(|_| g == at && self.walk.in_place);
         let input = in_place.and_then(|(input, _)| problem.value.get(input)).map_or(0, ValueId::alone);
         input & (problem.movable | !problem.useful[at + 1])
     }
 
-    /// Whether operator `g` has room to run in this state of the search: its missing outputs, what else it needs while
-    /// it runs, and what is on the device fit within `limit` bytes less the headroom.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
@@ -382,8 +317,6 @@ impl Recomputer<'_> {
         load.cast_signed() <= limit.saturating_sub(self.walk.headroom_of(at)).cast_signed()
     }
 
-    /// A lower bound, in ns, on the time still to be spent on recomputation if `at` operators have run and the values
-    /// in `set` are on the device; none if a value that is needed cannot be recomputed.
     fn rest(&self, problem: &Problem<'_>, at: u32, set: u64) -> Option<u64> {
         let (mut seen, mut sum) = (0, 0u64);
         let mut missing = problem.wanted[at] & problem.made[at] & !set;
@@ -397,8 +330,6 @@ impl Recomputer<'_> {
     }
 }
 
-/// The steps by which the search reached the state `end`, in their order: runs and recomputations of operators. None if
-/// there are more than `steps`.
 fn runs_to<'s>(states: &States<'_>, end: StateId, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
     let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
     let mut state = end;

@@ -16,22 +16,14 @@ use crate::rewrite::published::chen::{self, Planner};
 use crate::rewrite::script::follow::Follower;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most times that an operator is recomputed in one of Chen et al.'s plans. The workspace grows with this number.
 const DEPTH: u32 = 8;
 
-/// Length of the workspace of [`Recomputer::segments`] for a trace of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     chen::planner_workspace(rows, blocks, DEPTH).and(Follower::workspace(most_rows(rows), blocks))
 }
 
 impl Recomputer<'_> {
-    /// Tries Chen et al.'s plans, and keeps the fastest that stays within `limit` bytes less the headroom, as an order
-    /// of runs, recomputations and frees. Only plans that take less than `most` ns longer than the original trace are
-    /// taken, and a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of the
-    /// plan, which is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
-    ///
-    /// # Errors
-    /// [`Error::Row`] for a trace of 2²⁷ rows or more.
+    /// Bit n of `tried` leaves out plan n, in the order of [`Planner::each`].
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(in crate::rewrite) fn segments(
         &mut self,

@@ -6,9 +6,6 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
-/// The rows of a chain of layers, and how many blocks there are. For each layer, `layers` has the size of its value in
-/// bytes and its time in ns. A layer's value is read by the next layer, and by the layer's own gradient on the way
-/// back. Block k is the value of layer k; the gradients have the block numbers after these.
 fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     let n = u32::try_from(layers.len()).unwrap();
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op: Op::First(op), event };
@@ -43,9 +40,7 @@ fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     (rows, 2 * layers.len())
 }
 
-/// The least time, in ns, that recomputation takes within `limit` bytes, over all orders of runs, recomputations and
-/// frees. It is the length of a shortest path through states; a state is how many operators have run and which values
-/// are on the device. None if no order keeps the limit.
+/// A shortest path through states: how many operators have run, and which values are on the device.
 fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     let n = layers.len();
     let mut least = vec![u64::MAX; (2 * n + 1) << n];
@@ -80,14 +75,11 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     None
 }
 
-/// The time, in ns, that recomputation takes in the script that [`Recomputer::plan`] makes for a chain; none if the
-/// script's load is above the limit.
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
     planned_for(&Recorded::new(&rows, blocks), limit, work)
 }
 
-/// Calls `then` with a recomputer for a recording, and with a workspace for an exact search or for writing rows.
 fn recomputing<R>(recorded: &Recorded<'_>, then: impl FnOnce(&mut Recomputer<'_>, Workspace<'_>) -> R) -> R {
     let &Recorded { rows, blocks, .. } = recorded;
     let after = exact::workspace(rows.len(), blocks).max(emit::Emitter::workspace(most_rows(rows.len()), blocks));
@@ -103,8 +95,6 @@ fn recomputing<R>(recorded: &Recorded<'_>, then: impl FnOnce(&mut Recomputer<'_>
     then(&mut recomputer, scratch)
 }
 
-/// The time, in ns, that recomputation takes in the script that [`Recomputer::plan`] makes for a recording; none if the
-/// script's load is above the limit. The rewritten rows are checked too.
 fn planned_for(recorded: &Recorded<'_>, limit: u64, work: u64) -> Option<u64> {
     recomputing(recorded, |recomputer, scratch| planned_by(recomputer, limit, work, scratch))
 }
@@ -135,8 +125,6 @@ fn planned_by(recomputer: &mut Recomputer<'_>, limit: u64, work: u64, scratch: W
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// Wherever some order keeps the limit, the planned script does too. Summed over all chains, its recomputations take at
-/// most 0.2 % longer than those of the best orders.
 #[test]
 fn chains_are_near_the_best_order() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -161,7 +149,6 @@ fn chains_are_near_the_best_order() {
     assert!(500 * found_sum <= 501 * least_sum, "{found_sum} ns of {least_sum}");
 }
 
-/// For a chain of equal layers the planned script is optimal.
 #[test]
 fn equal_layers() {
     for limit in [100, 72, 62, 52, 42, 32, 22] {
@@ -169,10 +156,8 @@ fn equal_layers() {
     }
 }
 
-/// An operator: its time in ns, the blocks that it reads, and the blocks that it writes with their sizes in bytes.
 type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
 
-/// The rows of the `operators`, and how many blocks there are. A block is freed after its last reader.
 fn network(operators: &[Made]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, event, block, bytes, op: Op::First(op) };
     let (mut rows, mut time) = (Vec::new(), 1);
@@ -191,8 +176,6 @@ fn network(operators: &[Made]) -> (Vec<Row>, usize) {
     (rows, blocks)
 }
 
-/// Cells of a recurrent network: four gates are made from one slow product that nothing else reads, and a state from
-/// the gates. The backward pass reads one gate after the other. The product is recomputed once for all four.
 #[test]
 fn what_several_are_made_of_is_recomputed_once() {
     let (cells, dear) = (12u32, 100);
@@ -221,7 +204,6 @@ fn what_several_are_made_of_is_recomputed_once() {
     }
 }
 
-/// Operators with two results: if one result is missing, the other may be evicted at no cost.
 #[test]
 fn what_is_made_together_is_evicted_together() {
     let mut operators: Vec<Made> = (0..8).map(|k| (100, vec![], vec![(2 * k, 1), (2 * k + 1, 4)])).collect();
@@ -232,8 +214,7 @@ fn what_is_made_together_is_evicted_together() {
     assert_eq!(planned_for(&Recorded::new(&rows, blocks), 25, 100_000), Some(400));
 }
 
-/// Block 3 is evicted, and recomputed from block 2, which is missing too. Block 2 is made from block 1. The last
-/// recorded reader of block 1 comes before that recomputation, and block 1 cannot be recomputed: it has to be kept.
+/// Block 3 is remade from 2, and 2 from 1, which cannot be recomputed and is read last before that.
 #[test]
 fn the_source_of_a_missing_value_is_kept() {
     let operators: Vec<Made> = vec![
@@ -253,7 +234,6 @@ fn the_source_of_a_missing_value_is_kept() {
     assert_eq!(planned_for(&recorded, 12, 10_000), Some(30));
 }
 
-/// Every operator writes over its input: the walk counts one block and not two.
 #[test]
 fn work_in_place_takes_no_memory_for_its_output() {
     let mut operators: Vec<Made> =
@@ -274,8 +254,6 @@ fn work_in_place_takes_no_memory_for_its_output() {
     assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));
 }
 
-/// Of 1, 4, 1, 8 and 8 bytes the last is written over the one before it, which could be recomputed too. The 4 bytes are
-/// read again in the end, and recomputed from the first byte.
 #[test]
 fn the_exact_search_writes_over_what_could_be_recomputed() {
     let made = |reads, block, bytes| (1, reads, vec![(block, bytes)]);

@@ -7,27 +7,20 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// For each of `boundaries` boundaries between operators: a count of the reasons that the simulation of a swap
-    /// schedule has to stop there. All counts are 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// For each boundary: how many reasons the simulation has to stop there, each a copy, a free, a malloc or a
-            /// use of a block.
             counts: u32[boundaries],
-            /// A bit for each boundary: 1 if its entry in `counts` is not 0.
             bits: u64[boundaries / 64 + 1],
         }
     }
 }
 
 impl Agenda<'_> {
-    /// Adds a reason for the simulation of the swap schedule to stop at a boundary between operators.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes a reason, added before, for the simulation of the swap schedule to stop at a boundary between operators.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {
@@ -35,8 +28,6 @@ impl Agenda<'_> {
         }
     }
 
-    /// The first boundary between operators in `from..end` at which the simulation of the swap schedule has something
-    /// to do; `end` if there is none.
     pub(in crate::rewrite) fn next(&self, from: u32, end: u32) -> u32 {
         let mut word = from / 64;
         let mut bits = self.bits[word] >> (from % 64) << (from % 64);

@@ -7,51 +7,39 @@
 
 use crate::workspace::workspace;
 
-/// The least number of operators in a run of neighbours, to whose loads bytes can be added in one step.
 const LEAST_RUN: u32 = 32;
 
 workspace! {
-    /// The load of each of `operators` operators, in bytes; 0 for all at first. There are at most `room` operators.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// For each operator: its load in bytes, less the bytes that `whole` has for its run. To get the load, this
-            /// entry and that of `whole` are added with wrapping, as this entry may be negative, in two's complement.
+            /// Less the entry of `whole`; added with wrapping, as it may be negative.
             own: u64[room],
-            /// For each run of neighbouring operators: the bytes to add to the load of each operator in the run.
             whole: u64[room / LEAST_RUN as usize + 1],
-            /// For each run of neighbouring operators: the highest load of any of them, in bytes.
             most: u64[room / LEAST_RUN as usize + 1],
         }
         state {
             operators: u32 = operators,
-            /// The binary logarithm of the number of operators in a run. A run has as many operators as the greatest
-            /// power of two that is not above the square root of the number of all operators, but at least
-            /// [`LEAST_RUN`].
+            /// Log2 of the operators in a run: about the square root of all, at least [`LEAST_RUN`].
             bits: u32 = operators.isqrt().max(LEAST_RUN).ilog2(),
         }
     }
 }
 
 impl Load<'_> {
-    /// The present load of an operator, in bytes: the load that was set for it, and all bytes that were added since.
     #[inline]
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
         self.own[operator].wrapping_add(self.whole[operator >> self.bits])
     }
 
-    /// How many runs of neighbouring operators there are.
     const fn runs(&self) -> u32 {
         self.operators.div_ceil(1 << self.bits)
     }
 
-    /// The first operator of a run of neighbours, and the first one of the run after it.
     #[inline]
     const fn ends(&self, run: u32) -> (u32, u32) {
         (run << self.bits, (run + 1) << self.bits)
     }
 
-    /// Sets the load of each operator to what `to` returns, given the number of the operator and its present load in
-    /// bytes.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));
@@ -62,8 +50,7 @@ impl Load<'_> {
         }
     }
 
-    /// Adds `bytes` to the load of each operator in `from..to`. To subtract, pass the negative number in two's
-    /// complement: the addition wraps.
+    /// Wraps: to subtract, pass the negative number.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {
@@ -82,7 +69,6 @@ impl Load<'_> {
         }
     }
 
-    /// Computes the entry of a run of operators in `most` anew: the highest load in the run, in bytes.
     fn look(&mut self, run: u32) {
         let (begin, end) = self.ends(run);
         let whole = self.whole[run];
@@ -90,8 +76,7 @@ impl Load<'_> {
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
-    /// The first operator in `from..to` whose load is more than `most` bytes. If there is none, `to`, or `from` if that
-    /// is higher.
+    /// If there is none, `to`, or `from` if that is higher.
     #[inline]
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;
@@ -110,7 +95,6 @@ impl Load<'_> {
         to.max(from)
     }
 
-    /// The operator after the last one in `from..to` whose load is more than `most` bytes; `from` if there is none.
     #[inline]
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
@@ -129,7 +113,6 @@ impl Load<'_> {
         from
     }
 
-    /// The highest load of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         let most = self.most.first(self.runs()).iter().copied().max().unwrap_or(0);
         let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.operators));

@@ -104,74 +104,47 @@ impl Policy {
     }
 }
 
-/// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The schedule that uses no score: where the load would be above the limit, blocks leave the device, those first
-    /// whose idle times begin first. The scope says whether idle times that reach across the end of the iteration
-    /// count. A persistent block that may be on the host when the iteration begins is there in any case.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the idle times with the highest weighted sum of the four
-    /// scores of Zhang et al. 2019. The variant holds the weights.
     Score(Weights),
 }
 
 workspace! {
-    /// Makes schedules of swaps: in which idle times blocks leave the device, and when they are freed and allocated
-    /// again.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
-            /// For each operator: the headroom below the limit, in bytes, that was saved with the schedule in
-            /// `remembered`.
             remembered_headroom: u64[rows + 2],
-            /// For each operator: the index of its first row in the rewritten trace, as [`Swapper::rows`] last wrote
-            /// it. The entry after the last operator is the number of rows.
             emitted: u32[rows + 2],
         }
         records {
-            /// For each block: whether it is on the host when the iteration begins, so that it is not allocated then.
             away_at_start[BlockId]: bool[blocks],
         }
         parts {
             schedule: Schedule(rows, blocks; gaps, device),
             selection: Selection(rows, blocks),
             search: Search(rows, blocks; seed),
-            /// A schedule that is put aside while another is tried.
             kept: Positions(rows, blocks),
-            /// The schedule that [`Swapper::remember`] saved.
             remembered: Positions(rows, blocks),
-            /// The schedule that [`Swapper::start_over`] restores if it finds no faster one.
             left: Positions(rows, blocks),
         }
         state {
-            /// What the last search for [`Weights`] of the four scores found: the limit in bytes for which it searched,
-            /// and the weights. None before the first search.
             mixture: Option<(u64, Weights)> = None,
-            /// The seed of the Bayesian optimisation of the weights of the scores by which idle times are chosen.
             seed: u64 = seed,
         }
     }
 }
 
 impl<'a> Swapper<'a> {
-    /// Makes a swapper for the blocks that may leave the device in the `gaps`, their idle times. `seed` determines the
-    /// random choices of the swapper.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule with the fewest bytes alive: every block leaves the device for the whole of each of its idle
-    /// times, as far as the host has room. Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Makes the schedule that swaps blocks at one operator: the one at which the original trace has its max load. A
-    /// block is swapped in the idle time that contains this operator, if that idle time lies between two accesses of
-    /// the same iteration, of which the second is a read. All other blocks stay on the device. Returns the max load
-    /// that is left, in bytes: Zhang et al.'s `load_min`. Headroom counts as load.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -185,13 +158,10 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest sum of an operator's load and its headroom below the limit in the present schedule, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
 
-    /// Makes the schedule of a policy within `limit` bytes; `work` is about how many operators and idle times a search
-    /// may look at. Returns how much longer the schedule takes than the original, in ns; none if it misses the limit.
     pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
@@ -207,16 +177,11 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose idle times of blocks by their scores. A unit of this work is 16 looks at
-    /// operators or idle times, while the search for faster schedules counts each look as a unit.
+    /// A unit is 16 looks, while the search counts each look.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The [`Weights`] of the four scores with which [`by_score`](Self::by_score) makes the fastest schedule within
-    /// `limit` bytes, of those that were tried. They are found by Bayesian optimisation, or kept from the last call if
-    /// it had the same limit. On very large networks the optimisation ends early, after about `work` units of work, as
-    /// [`selected`](Self::selected) counts them.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -231,17 +196,10 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the idle times with the highest
-    /// sum of the four scores, each times its weight ([`Weights`]). Makes it twice, with idle times within the
-    /// iteration only, and with those across the iteration's end too, and keeps the faster schedule. Returns how much
-    /// longer the kept schedule takes than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule with `select` twice: with idle times within the iteration only, and with those across its end
-    /// too. Keeps the faster one. `select` sets the schedule, and returns whether it is within the limit. Returns how
-    /// much longer the schedule takes than the original, in ns; none if neither is within the limit.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -262,29 +220,18 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// How much longer the present schedule takes than the original trace, in ns.
     pub(in crate::rewrite) fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
-    /// operators and idle times. Three schedules choose idle times by one score each: that of [`Policy::Doa`], of
-    /// [`Policy::Aoa`] and of [`Policy::Wdoa`]. The other two use no score ([`Start::All`]): one with the idle times
-    /// within the iteration, one also with those across its end. The score of [`Policy::Swdoa`] is not used: in
-    /// networks of a thousand layers, to choose by it takes longer than the search. Returns how much longer the
-    /// improved schedule takes than the original, in ns; none if none of the five is within the limit.
+    /// Without [`Policy::Swdoa`], which takes longer than the search in networks of a thousand layers.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
-    /// Makes the schedule of [`Policy::Auto`] within `limit` bytes: a search, which may look at `work` operators and
-    /// idle times, improves the fastest of seven schedules. Two use no score ([`Start::All`]): one with the idle times
-    /// within the iteration, one also with those across its end. Each of the next four chooses idle times by one of the
-    /// four scores that [`Weights`] has weights for. The seventh chooses by a weighted sum of all four scores. To find
-    /// the weights of the sum takes about as long as the search itself, so the seventh is left out if one of the first
-    /// six takes no longer than the original. Returns how much longer the improved schedule takes than the original, in
-    /// ns; none if none of the first six is within the limit.
+    /// The mixed start is left out if another takes no longer than the original: its weights take as long as the
+    /// search.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -297,10 +244,6 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// The fastest of several schedules, from which the search may start, and how much longer it takes than the
-    /// original, in ns. Two schedules use no score ([`Start::All`]): one with the idle times within the iteration, one
-    /// also with those across its end. Then one schedule is made for each of `weights`, by which idle times are chosen.
-    /// Of equally fast ones the first is taken. None if no schedule is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -312,16 +255,11 @@ impl<'a> Swapper<'a> {
         best
     }
 
-    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and idle times.
-    /// Returns how much longer the improved schedule takes than the original, in ns; none if the schedule `start` is
-    /// not within `limit` bytes.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    /// Makes the schedule `start`, from which the search then begins. Returns how much longer it takes than the
-    /// original, in ns; none if it is not within `limit` bytes.
     fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
@@ -329,15 +267,11 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.schedule.clear_headroom();
     }
 
-    /// Raises the headroom below the limit where a placement takes too much memory. The placement says where the blocks
-    /// of the rows written last lie: `blocks`, and their `offsets` in bytes. A block may end above `limit` bytes; then
-    /// the operators that run while it is alive get more headroom. They get `part` (numerator, denominator) of the
-    /// bytes above the limit, and at least 1/512 of the limit.
+    /// `part` (numerator, denominator) of the excess, and at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -348,27 +282,20 @@ impl<'a> Swapper<'a> {
         self.schedule.add_headroom(limit / 512, part);
     }
 
-    /// Saves the schedule, and the headroom of each operator, for [`recall`](Self::recall).
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_headroom(&mut self.remembered_headroom);
     }
 
-    /// Restores the schedule, and the headroom of each operator, that [`remember`](Self::remember) saved.
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
         self.schedule.set_headroom(&self.remembered_headroom);
     }
 
-    /// Lowers the headroom of each operator by a quarter of itself, rounded up to a whole byte.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.schedule.lower_headroom();
     }
 
-    /// Plans anew after the headroom of operators has changed. With [`Policy::Auto`] the search goes on from the
-    /// present schedule. [`Policy::Bayes`] chooses swaps by a weighted sum of scores: it uses the weights again that it
-    /// found for this limit. `work` is about how many operators and idle times a search may look at. Returns how much
-    /// longer the schedule takes than the original, in ns; none if its load is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
@@ -381,12 +308,6 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule within `limit` bytes. The search does not start from the present schedule, but from the
-    /// fastest of the five new ones that [`search`](Self::search) makes; it may look at `work` operators and idle
-    /// times. `planned` is how much longer the present schedule takes than the original, in ns; none if it misses the
-    /// limit. The present schedule is kept if it is within the limit and the search finds none that is faster. Returns
-    /// how much longer the schedule that was found or kept takes than the original, in ns; none if neither is within
-    /// the limit.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
@@ -397,8 +318,6 @@ impl<'a> Swapper<'a> {
         found
     }
 
-    /// Has blocks leave the device earlier and come back later, so that they take memory for less time. Changes nothing
-    /// if the schedule would then take longer.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);
@@ -408,13 +327,6 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Writes the rewritten trace to `out` and returns how many rows it has. The rows of the original stay in their
-    /// order. Copies, and the frees and mallocs around them, come between operators; they have the time of the row
-    /// above them until the trace is simulated. A block that is on the host when the iteration begins is not allocated
-    /// then.
-    ///
-    /// # Errors
-    /// [`Error::BufferTooSmall`] if `out` is too short.
     pub(in crate::rewrite) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
         let Self { schedule, emitted, away_at_start, .. } = self;
         let gaps = schedule.gaps();

@@ -9,16 +9,12 @@ use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
-    /// A queue of numbers below `n`, each of which is in it at most once; empty at first.
     pub(in crate::rewrite) struct Queue<'a, I>(n) {
         tables {
-            /// A bit for each number: 1 if it is in the queue.
             bits: u64[n / 64 + 1],
         }
         state {
-            /// How many numbers are in the queue.
             len: u32 = 0,
-            /// The index in `bits` of the word with the least number in the queue; any index if the queue is empty.
             word: u32 = 0,
             numbers: PhantomData<I> = PhantomData,
         }
@@ -30,7 +26,7 @@ impl<I: Id> Queue<'_, I> {
         self.len
     }
 
-    /// Adds a number, which must not be in the queue.
+    /// `number` must not be in the queue.
     pub(in crate::rewrite) fn push(&mut self, number: I) {
         let word = number.number() / 64;
         self.bits[word] |= 1 << (number.number() % 64);
@@ -38,12 +34,10 @@ impl<I: Id> Queue<'_, I> {
         self.len += 1;
     }
 
-    /// The least number, which stays in the queue; none if the queue is empty.
     pub(in crate::rewrite) fn first(&self) -> Option<I> {
         (self.len > 0).then(|| I::of(self.word * 64 + self.bits[self.word].trailing_zeros()))
     }
 
-    /// Takes the least number out of the queue; none if the queue is empty.
     pub(in crate::rewrite) fn pop(&mut self) -> Option<I> {
         let first = self.first()?;
         self.bits[self.word] &= self.bits[self.word] - 1;

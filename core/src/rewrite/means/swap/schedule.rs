@@ -35,114 +35,66 @@ use crate::table::{Field, Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// One thing that happens in the simulation of a swap schedule. The simulation reports actions in the order in which
-/// their rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
-    /// Operators run: from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// A value of a block is copied to the host.
     Out(VersionId),
-    /// A block's memory is freed for an idle time of the block.
     Free(GapId),
-    /// A block's memory is allocated again after an idle time, and the block is copied in if it has to be.
     In(GapId),
 }
 
 workspace! {
-    /// A schedule of swaps: for each idle time of a block, the two boundaries between operators at which the block is
-    /// freed and allocated again. Also the bytes alive while each operator runs, which follow from this.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// For each gap: the boundary at which its block's memory is freed (give), and the boundary at which the
-            /// memory is allocated again (take). Equal if the gap is not in use.
+            /// Give and take; equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary: the first gap in each of two lists, which are sorted by the numbers of the gaps. List
-            /// 0 has the gaps whose blocks are freed there, list 1 those whose blocks are allocated again there. An
-            /// entry is 1 + the number of the gap; 0 if the list is empty.
+            /// List 0 frees, list 1 allocates again; 1 + the first gap, 0 for none. Sorted by number.
             first: [u32; 2][rows + 2],
-            /// For each gap: the gap before it in each of two lists: of the gaps whose blocks are freed at the same
-            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). An entry
-            /// is 1 + the number of the gap before; 0 if there is none.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap: the gap after it in each of two lists: of the gaps whose blocks are freed at the same
-            /// boundary (list 0), and of those whose blocks are allocated again at the same boundary (list 1). An entry
-            /// is 1 + the number of the gap after; 0 if there is none.
             after[GapId]: [u32; 2][rows + blocks],
-            /// For each value that a block holds: the boundary between operators at which its copy to the host is due;
-            /// [`NONE`] if it needs no copy.
+            /// The boundary at which its copy out is due; [`NONE`] if it needs none.
             due[VersionId]: u32[rows + blocks],
-            /// For each operator: the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// For each operator: the most bytes by which a placement of the blocks exceeded the limit while the
-            /// operator ran, since the headroom was last raised.
             excess: u64[rows + 2],
-            /// For each block: how many gaps in use need memory on the host for it. These are all its gaps in use but
-            /// those that begin after an access and end with a write ([`GapKind::Dead`]): there the old value is not
-            /// needed any more.
+            /// Gaps in use that need host memory: all but [`GapKind::Dead`].
             on_host[BlockId]: u32[blocks],
         }
         records {
-            /// How long the copy of each block to the host takes, in ns.
             out_ns[BlockId]: f64[blocks],
-            /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
-            /// For each value that a block holds: whether the host has to have the value at the end of the iteration.
-            /// This is so for the last value written to a persistent block that is on the host when an iteration
-            /// begins.
+            /// The host needs it at the end: the last value of a persistent block that is there at the start.
             owed[VersionId]: bool[rows + blocks],
-            /// For each value that a block holds: when its copy to the host is done, in ns; 0 before the link gets the
-            /// copy.
+            /// In ns; 0 before the link gets the copy.
             copied[VersionId]: f64[rows + blocks],
-            /// For each operator: the time in ns at which all copies back to the device that it needs are done; 0 if it
-            /// needs none.
+            /// In ns, of all copies in that it needs; 0 if it needs none.
             arrival: f64[rows + 2],
-            /// For each boundary between operators: when compute reached it in the latest simulation of the schedule,
-            /// in ns; known only where the simulation stopped.
             clock: f64[rows + 2],
-            /// For each operator: when it could have begun its first access in the latest simulation of the schedule,
-            /// in ns, if it had not waited for copies back to the device. Known only where the simulation stopped.
+            /// In ns, had it not waited for copies in; known only where the simulation stopped.
             ready: f64[rows + 2],
         }
         lists {
-            /// The values that were copied out in the latest simulation of the schedule, in the order of the copies.
             sent: VersionId[rows + blocks],
-            /// The boundaries between operators at which the latest simulation of the schedule stopped, ascending.
             stops: u32[rows + 2],
-            /// The idle times whose blocks were copied back in by the latest simulation of the schedule, in the order
-            /// of the copies.
             returned: GapId[rows + blocks],
-            /// The operators for which compute had to wait in the latest simulation of the schedule, ascending.
             stalls: u32[rows + 2],
         }
         parts {
-            /// The idle times in which a block is off the device for some of the time.
             used[GapId]: Members(rows + blocks),
-            /// The boundaries between operators at which the simulation of the schedule has something to do: a block is
-            /// freed for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
-            /// For each operator, in bytes: its load plus its headroom below the limit.
             load: Load(rows + 2; gaps.program.operators),
-            /// The values of blocks that wait to be copied to the host, the one that is due at the earliest boundary
-            /// first.
             waiting_out[VersionId]: Heap(rows + blocks),
-            /// The idle times whose blocks wait to be copied back to the device, the one whose block is read by the
-            /// earliest operator first. Idle times are numbered in the order of their ends, so this is the one with the
-            /// least number.
+            /// Gaps are numbered by their ends, so the least number is read first.
             waiting_in[GapId]: Queue(rows + blocks),
         }
         state {
             gaps: &'a Gaps<'a> = gaps,
             device: Device = *device,
-            /// The host memory that the schedule needs: the bytes of all blocks whose entry in `on_host` is not 0.
             host_bytes: u64 = 0,
         }
     }
 }
 
 record! {
-    /// An idle time of a block, and the boundaries between operators at which the block is freed (give) and allocated
-    /// again (take).
     pub(in crate::rewrite) struct Position {
         pub(in crate::rewrite) gap: GapId,
         pub(in crate::rewrite) give: u32,
@@ -151,8 +103,6 @@ record! {
 }
 
 workspace! {
-    /// A saved schedule of swaps: the boundaries between operators at which blocks that leave the device in an idle
-    /// time are freed and allocated again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             gaps: Position[rows + blocks],
@@ -161,8 +111,6 @@ workspace! {
 }
 
 impl Positions<'_> {
-    /// Saves a schedule: in which idle times blocks leave the device, and at which boundaries between operators they
-    /// are freed and allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for gap in schedule.used().iter() {
@@ -171,8 +119,6 @@ impl Positions<'_> {
         }
     }
 
-    /// Restores the saved schedule: the idle times in which blocks leave the device, and the boundaries between
-    /// operators at which they are freed and allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for Position { gap, give, take } in self.gaps.iter() {
@@ -182,8 +128,6 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the bytes alive while each operator runs if no block is freed in an idle time. Also finds how long the
-    /// copies of each block to the host and back take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -211,22 +155,17 @@ impl<'a> Schedule<'a> {
         self.gaps
     }
 
-    /// How long the copy of a block to the host takes, and how long the copy back to the device, in ns.
     #[inline]
     pub(in crate::rewrite) fn copy_ns(&self, block: BlockId) -> (f64, f64) {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 
-    /// The boundaries between operators at which a block is freed in an idle time and allocated again; equal if it
-    /// stays on the device.
     #[inline]
     pub(in crate::rewrite) fn at(&self, gap: GapId) -> [u32; 2] {
         self.positions[gap]
     }
 
-    /// The idle times of blocks that contain `operator` and whose blocks are on the device while it runs. Of all idle
-    /// times, only the `n` with the numbers from `first` on are looked at. `n` is at most 64, and all `n` must end
-    /// after the operator.
+    /// Of `n` gaps from `first` on, at most 64, all of which must end after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -254,46 +193,38 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The idle times in which a block is off the device for some of the time, in no particular order.
     #[inline]
     pub(in crate::rewrite) fn used(&self) -> &Members<'a, GapId> {
         &self.used
     }
 
-    /// The operators for which compute had to wait in the latest simulation of the schedule, ascending.
     pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
 
-    /// The load of an operator plus its headroom below the limit, in bytes.
     #[inline]
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
 
-    /// The first operator in `from..to` whose load plus headroom is more than `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// 1 + the last operator in `from..to` whose load plus headroom is more than `most` bytes; `from` if there is none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
-    /// Sets the headroom below the limit to 0 for every operator.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.load.change(|operator, load| load.wrapping_sub(self.headroom[operator]));
         self.headroom.fill(0);
         self.excess.fill(0);
     }
 
-    /// Copies the headroom below the limit of each operator to a table.
     pub(in crate::rewrite) fn copy_headroom(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.headroom);
     }
 
-    /// Sets the headroom below the limit of each operator from a table.
     pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
         self.clear_headroom();
         self.load.change(|operator, load| {
@@ -302,9 +233,6 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement of the blocks for the rows written last exceeds its limit by `excess` bytes in the rows
-    /// `from..to`. Of all that is noted for an operator, the highest excess is kept. `begin` has the first row of each
-    /// operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -317,9 +245,6 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Raises the headroom of each operator in which a placement of the blocks exceeded its limit, as
-    /// [`exceed`](Self::exceed) noted. It rises by `part / whole` of the excess, and at least by `least` bytes. Then
-    /// forgets the excesses.
     pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -331,8 +256,6 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom of each operator, the bytes held back below the limit, by a quarter of itself, rounded up to
-    /// a whole byte.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
@@ -341,10 +264,6 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether an idle time in which the block stays on the device may be used to free it; false if it is in use
-    /// already. The host has to have memory for the block already, or room for it, unless this is [`GapKind::Dead`].
-    /// For the idle time after a persistent block's last access (tail), the block also has to be on the host when the
-    /// iteration begins.
     #[inline]
     pub(in crate::rewrite) fn may_use(&self, gap: GapId, g: &Gap) -> bool {
         let gaps = self.gaps;
@@ -357,28 +276,21 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The highest sum of load and headroom of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
 
-    /// Takes all gaps out of use: every block stays on the device also while no operator accesses it.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
         }
     }
 
-    /// Whether a block is on the host when the iteration begins because of this idle time: it lies before a persistent
-    /// block's first access (is a head), and is in use from the start.
     #[inline]
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: GapId, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The boundaries between operators, nearest to the given ones, at which a block may be freed in an idle time
-    /// (give) and allocated again (take). After a persistent block's last access (tail), take is always the end of the
-    /// iteration. Both are 0 if give would not be below take.
     #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: GapId, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
@@ -387,8 +299,7 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Sets the boundaries between operators at which a block is freed in an idle time (give) and allocated again
-    /// (take). They must lie within the idle time, or both be 0. If they are equal, the block stays on the device.
+    /// Both within the gap, or both 0; equal leaves the block on the device.
     pub(in crate::rewrite) fn set(&mut self, gap: GapId, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -444,19 +355,13 @@ impl<'a> Schedule<'a> {
         self.set_due(g.version);
     }
 
-    /// Whether the host has a value of a block from the start of the iteration on, so that it is never copied out.
     #[inline]
     pub(in crate::rewrite) fn is_clean(&self, version: VersionId) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy of a block's value to the host is due. To be called after idle times in which the block
-    /// holds this value have changed, or whether the host has to have the value at the end.
-    /// - If the host has the value from the start, it needs no copy ([`NONE`]).
-    /// - If the block is freed in an idle time after which this value is read (perhaps in the next iteration), the copy
-    ///   is due at the first such free.
-    /// - Else it is due at the end of the iteration if the host has to have the value then. If not, there is no copy.
+    /// At the first free whose value is read later, else at the end if the host needs it.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -473,10 +378,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds an idle time to a list of a boundary between operators. List 0 has the idle times whose block is freed at
-    /// the boundary, list 1 those whose block is allocated again there. Each list is sorted by the numbers of the idle
-    /// times. So the rows that are written depend on where blocks are freed and allocated again, and not on the order
-    /// in which this was decided.
+    /// Sorted by gap, so that rows do not depend on the order of decisions.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
         let list = list & 1;
@@ -493,8 +395,6 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Removes an idle time from a list of a boundary between operators. List 0 has the idle times whose block is freed
-    /// at the boundary, list 1 those whose block is allocated again there.
     fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
         let list = list & 1;
         self.agenda.remove(boundary);
@@ -505,23 +405,15 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Makes `next` follow `before` in one of the lists of a boundary. List 0 has the idle times whose blocks are freed
-    /// there, list 1 those whose blocks are allocated again there. If `before` is none, `next` becomes the first of the
-    /// list. If `next` is none, the list ends after `before`.
     fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
         let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
         place[list & 1] = next.keep();
     }
 
-    /// The first idle time whose block is freed (list 0) or allocated again (list 1) at a boundary between operators;
-    /// none if there is none.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }
 
-    /// The idle time that comes after `gap` in a list; none if `gap` is the last. List 0 has the idle times whose block
-    /// is freed at the same boundary as the block of `gap`; list 1 has those whose block is allocated again at the same
-    /// boundary.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }

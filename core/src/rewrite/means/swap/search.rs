@@ -23,46 +23,30 @@ use crate::rewrite::gaps::{Gap, GapId, GapKind, NONE};
 use crate::workspace::workspace;
 
 workspace! {
-    /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The idle times of blocks that the present move has changed, in the order of the changes. Each entry says
-            /// where the block was freed and allocated again before the change, so that the move can be undone.
             log: Position[LOG],
         }
         parts {
-            /// The best schedule so far: the boundaries between operators at which blocks that leave the device in an
-            /// idle time are freed and allocated again.
             best: Positions(rows, blocks),
         }
         state {
-            /// The generator of all random choices of the search.
             random: Random = Random::new(seed),
-            /// The work of the search so far: how many operators, values and gaps it has looked at, and 50 for each
-            /// move.
             work: u64 = 0,
         }
     }
 }
 
-/// The most changes that the log of one move of the search holds, so that the move can be undone. A change sets where a
-/// block is freed and allocated again. A move that fills the log is undone.
+/// A move that fills the log is undone.
 const LOG: usize = 512;
-/// [`LOG`], the most changes that one move of the search may make, as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// To free memory, this many idle times of blocks are compared, and one of them is chosen. If no block can be off the
-/// device in any of them, further idle times are looked at one by one, until a block can. Comparisons count as work of
-/// the search, so with a higher number the search would make fewer moves.
+/// Gaps compared to free memory. A higher number means fewer moves, as comparisons count as work.
 const RUN: u32 = 192;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
-/// temperature a new schedule may, on average, take that much longer than the present one and still be accepted.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Brings the load plus the headroom of every operator within `limit` bytes; false if that fails. Frees blocks
-    /// earlier and allocates them later in the idle times in which they leave the device, and uses more idle times.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -76,9 +60,7 @@ impl Search<'_> {
         true
     }
 
-    /// Makes a schedule of swaps faster, by a local search that does about `work` units of work. A unit is a look at an
-    /// operator, a value or an idle time of a block; each move counts for 50 more. The load has to be within `limit`
-    /// bytes, and stays so. Returns how much longer the schedule then takes than the trace without swaps, in ns.
+    /// The load has to be within `limit`, and stays so. In ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -115,11 +97,6 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the boundaries between operators at which the block of an idle time is freed and allocated again, and logs
-    /// the old ones for [`undo`](Self::undo). Does nothing if the log is full. A block that is on the host when an
-    /// iteration ends has to be there when the next begins. So, if the idle time lies before a persistent block's first
-    /// access (head), and the block is to be freed only after the iteration's start, this also takes the idle time
-    /// after the block's last access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -137,25 +114,17 @@ impl Search<'_> {
         }
     }
 
-    /// Undoes the move's changes, which are in the log, the last one first: blocks are freed and allocated again where
-    /// they were before.
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
         while let Some(Position { gap, give, take }) = self.log.pop() {
             schedule.set(gap, [give, take]);
         }
     }
 
-    /// Takes an idle time of a block out of use, so that the block is not freed in it. If it is the one before a
-    /// persistent block's first access (head), also takes the one after the block's last access (tail) out of use,
-    /// which may not be used without the head.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: GapId, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// If `g` is the idle time before a persistent block's first access (a head), takes the one after the block's last
-    /// access (its tail) out of use. To be called before a change of the head after which the block is not on the host
-    /// when the iteration begins: the tail may not be used then.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -164,9 +133,6 @@ impl Search<'_> {
         }
     }
 
-    /// Makes a random move, one of three: it uses one more idle time of a block; takes an idle time out of use; or
-    /// changes where the block is freed or allocated again in an idle time in use. Returns false only if it was to use
-    /// one more idle time, and drew none that may be used.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -206,8 +172,6 @@ impl Search<'_> {
         true
     }
 
-    /// Begins to use a random idle time of a block: the block is freed and allocated again at random boundaries in it.
-    /// False if the few that are drawn are all in use or may not be used.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -226,8 +190,6 @@ impl Search<'_> {
         false
     }
 
-    /// A random idle time in which a block is off the device. If compute had to wait for operators, then in half of the
-    /// calls, on average, the block is freed, or accessed again, near one of these operators.
     fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
         let n = used.len();
@@ -249,8 +211,6 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// After a move: brings the load within `limit` bytes again in every operator where the move raised it. Frees
-    /// blocks earlier or allocates them later in other idle times, and uses more idle times. False if that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows in this loop: it also gets the gaps that are widened here. These raise no load.
@@ -275,16 +235,7 @@ impl Search<'_> {
         true
     }
 
-    /// Frees memory for `operator` by having one more block off the device while it runs. One of two things is done:
-    /// - a block that is swapped out in an idle time is freed earlier there, or allocated later;
-    /// - a block is swapped out in one more idle time.
-    ///
-    /// The block is also off the device for the operators after `operator`, as long as their load is above `limit`
-    /// bytes: at most up to operator `to`, which is left out, and to the end of the idle time. But after its last
-    /// access (tail), a persistent block stays away to the end of the iteration; before its first (head), it is mostly
-    /// away from the start. The idle time `not`, which the caller has just changed, is left as it is. Returns false if
-    /// no idle time is found for this, or if this move of the local search has made as many changes as it may
-    /// ([`LOG`]).
+    /// Up to operator `to`, left out, while the load is above `limit`; `not`, just changed, stays as it is.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -300,9 +251,7 @@ impl Search<'_> {
         let missing = schedule.load(operator).saturating_sub(limit);
         // The operators from `operator` up to `crowded`, which is left out, are known to be above the limit.
         let mut crowded = operator + 1;
-        // Takes one of `RUN` gaps, counted from a random one on. Each gap has a cost: the time that compute is expected
-        // to wait if it is used, times a random number. The gap with the least cost is taken. If none of them can free
-        // memory, further gaps are looked at one by one, until one can.
+        // Takes the gap of least expected wait times a random number, of `RUN`; if none frees memory, looks further.
         let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
@@ -348,9 +297,6 @@ impl Search<'_> {
         true
     }
 
-    /// After a move: shortens the absence of blocks in idle times that overlap with those that the move changed. The
-    /// blocks are freed later and allocated again earlier, as far as the load stays within `limit` bytes. Begins with a
-    /// random idle time.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
@@ -404,11 +350,7 @@ impl Search<'_> {
     }
 }
 
-/// An estimate, in ns, of how long compute will wait for the copies of a block, out and back in, if the block's absence
-/// in its gap `g` is changed. The block was freed at boundary `give` and allocated again at `take` (equal if the gap
-/// was not in use); it is to be freed at `new_give` and allocated again at `new_take`. Only copies count that are new
-/// or get less time. The less spare time a copy has, the longer the wait. If the gap was not in use, half of the time
-/// that the block's copies take is added.
+/// In ns. Only copies that are new or get less time count.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

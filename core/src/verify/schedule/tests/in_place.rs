@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Operator 2 reads blocks 0 and 2, has block 3 for itself, and writes block 1, which may lie over block 0.
 const IN_PLACE: [Row; 17] = [
     malloc(0, 64),
     write(0, 0),
@@ -53,8 +52,6 @@ fn an_output_over_an_input_has_its_address() {
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
 }
 
-/// The residency whose memory is reused is the one that the input has now: not the first of all residencies, and not
-/// the first of the input's block.
 #[test]
 fn an_output_has_the_address_that_its_input_has_now() {
     let before = [malloc(4, 8), free(4)];
@@ -116,8 +113,6 @@ fn an_output_of_another_size_is_not_in_place() {
     assert_eq!(sized(72), Err(RowFault::InsideOperator));
 }
 
-/// A recomputed operator may reuse memory in place only as its first run may. Here its first output is the weight that
-/// it updates; that holds for the recomputed operator too, though it leaves the update out.
 #[test]
 fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     let rows = [
@@ -140,8 +135,6 @@ fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     assert_eq!(judged(&[free(2), reads, free(1), malloc(2, 64), writes], &[9]), Err(RowFault::InsideOperator));
 }
 
-/// What an operator allocates may move inside it, but not behind a free that it preceded: an output would lie over an
-/// input that is still read.
 #[test]
 fn a_free_inside_an_operator_stays_behind_the_mallocs_before_it() {
     let rows = [
@@ -169,7 +162,6 @@ fn a_free_inside_an_operator_stays_behind_the_mallocs_before_it() {
     assert_eq!(ordered(&[0, 1, 2, 3, 5, 4, 6, 7, 8, 9], &[0, 64, 0]), None);
 }
 
-/// An operator that allocates two outputs needs them at once: it may not free one of them for the other.
 #[test]
 fn an_operator_frees_between_its_accesses_only_what_it_frees_there_in_the_recording() {
     let rows = [malloc(0, 64), write(0, 0), malloc(1, 64), write(1, 0), malloc(2, 64), write(2, 0), read(2, 1)];

@@ -2,8 +2,6 @@
 
 use super::*;
 
-/// Operator 0 makes a gradient, operator 1 makes another from it, and operators 2 and 3 each update a weight: operator
-/// 3 can come before operator 1.
 const UPDATES: [Row; 14] = [
     weight(0, 8),
     weight(1, 8),
@@ -21,7 +19,6 @@ const UPDATES: [Row; 14] = [
     Row { time_ns: 20, ..free(3) },
 ];
 
-/// The verdict on the rows in this order; `ordered` says which operators are ordered.
 fn moved(ordered: [bool; 4], order: &[usize]) -> Result<(), RowFault> {
     let operators = ordered.map(|ordered| Operator { ordered, ..Operator::default() });
     let recorded = Recorded { rows: &UPDATES, operators: &operators, blocks: 4 };

@@ -25,19 +25,12 @@ use super::{CLOSURE, Visit, Walk};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::values::{Made, NONE, VersionId};
 
-/// The most values that are looked at to find blocks whose eviction scores have fallen. Scores fall when a value is
-/// recomputed, as the values made from it then cost less to recompute.
 const REACH: u32 = 32;
 
-/// The time to recompute a block's value is added up operator by operator. Adding ends early once the block's score is
-/// more than this many times the least score of the other blocks: the block is not evicted now, and the score so far is
-/// kept as a lower bound. With a smaller factor a sum would end sooner, but its low bound would bring the block back to
-/// the front of the queue sooner, and the sum would be made again.
+/// A sum ends at this many times the least score; a smaller factor would make the same sums again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
-    /// Takes the block with the least eviction score, which is to be evicted, out of the queue; none if no block may be
-    /// evicted.
     pub(in crate::rewrite) fn least_worth(&mut self) -> Option<BlockId> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
@@ -67,22 +60,17 @@ impl Walk<'_> {
         None
     }
 
-    /// Whether a block may be evicted now: it is on the device, no operator needs it at the moment, it is not too
-    /// small, and its value can be recomputed at a cost that is allowed.
     fn may_go(&self, block: BlockId) -> bool {
         self.holds.get(block).is_some() && self.pinned[block] == 0 && self.may_evict(block)
     }
 
-    /// Whether a block may ever be evicted: it is not too small, and its value can be recomputed at a cost that is
-    /// allowed.
     pub(in crate::rewrite) fn may_evict(&self, block: BlockId) -> bool {
         let values = self.values;
         let may = values.can_recompute(block) && self.price.get(block) <= self.most_price;
         may && values.program.size[block] >= self.least
     }
 
-    /// The eviction score of a block; the block with the lowest is evicted first. If the score is `least` or more, the
-    /// result may be any number from `least` up to the score. Infinite if the block's value cannot be recomputed.
+    /// From `least` on any number up to the score; infinite if it cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: BlockId, least: f64) -> f64 {
         self.work += 1;
@@ -104,11 +92,7 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a value right before operator `at` runs, plus 1 ns. At most [`CLOSURE`] operators
-    /// are counted. The time is exact up to `bound` ns; a longer time may be returned as any number between `bound` and
-    /// the exact one. An operator that has to be recomputed anyway, because another of its outputs is missing and read
-    /// later, counts with only a part of its time. None if the value cannot be recomputed, or only by losing another
-    /// value that is still read.
+    /// In ns, plus 1; exact up to `bound`. None if it costs another value that is still read.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -147,8 +131,6 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that needs a value: it reads the value, or a missing one that is recomputed from the value.
-    /// [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -168,20 +150,15 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run yet needs a value: it reads the value, or a missing one that is recomputed
-    /// from the value.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
-    /// Whether a value has to be kept though no operator reads it any more: it cannot be recomputed, and a missing
-    /// value that is read later is made from it.
     pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
         self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
     }
 
-    /// Whether a missing value that is read later is made from the value `version`, directly or by way of other missing
-    /// values. True also if there are too many of these to look at.
+    /// Also true if there are too many to look at.
     fn is_needed_by_missing(&mut self, version: VersionId) -> bool {
         let values = self.values;
         self.count += 1;
@@ -210,16 +187,12 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether an operator has to be recomputed anyway: one of its outputs is missing and read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         let mut made = values.made(g);
         made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
-    /// To be called when `version` was recomputed: the values made from it, directly or by way of missing values, cost
-    /// less to recompute now. Marks the blocks of these values as stale, so that their eviction scores are computed
-    /// anew.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
@@ -245,9 +218,6 @@ impl Walk<'_> {
         }
     }
 
-    /// To be called when the value `version` goes missing. Marks as stale the blocks of the other outputs of the
-    /// operator that writes it, so that their eviction scores are computed anew. From then on the operator may have to
-    /// be recomputed for `version` anyway, so that its other outputs cost less to recompute.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

@@ -9,9 +9,6 @@ use crate::table::Records;
 use crate::timing::links::Links;
 
 impl Schedule<'_> {
-    /// Simulates the schedule from operator to operator, and calls `emit` with each action in order. Returns how many
-    /// ns longer the schedule takes than the original. Returns infinity early, as soon as the schedule is known to take
-    /// more than `cutoff` ns longer.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
@@ -68,7 +65,6 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Forgets the previous simulation, before a new one begins: no value has been copied, and no copy waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -82,10 +78,6 @@ impl Schedule<'_> {
         self.waiting_in.clear();
     }
 
-    /// The next boundary between operators, from `boundary` on, at which the simulation of the schedule has to stop.
-    /// Compute reaches `boundary` at `clock` (ns). The simulation stops where a block is freed, allocated, used or
-    /// ready to be copied out. There are two links for copies, one to the host and one back. If copies wait for a link,
-    /// the simulation also stops at the boundary before the operator during which that link becomes free.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
@@ -106,9 +98,6 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies to
-    /// the host are done, which moves `clock` (ns). While compute waits, the link to the device begins as many of the
-    /// waiting copies back as it has time for, and in any case those that the operator after this boundary needs.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -134,9 +123,6 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the blocks that the schedule allocates again at this boundary between operators. If a block's value
-    /// has to be copied in, the copy is queued here, and the block is allocated only when the link to the device gets
-    /// the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first(1, boundary);
         while let Some(gap) = next {
@@ -150,9 +136,6 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy: of the values that wait to be copied out, the one that is due first. A
-    /// value is due at the boundary at which its block is first freed, or at the end of the iteration if only the host
-    /// needs it. The copy begins at time `clock` (ns) at the earliest. Does nothing if no value waits.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -162,9 +145,6 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives waiting copies to the link to the device, in the order in which the blocks are read: as many as keep the
-    /// link busy until `until` (ns), and in any case the copies of all blocks that `operator` reads. No copy begins
-    /// before `clock` (ns).
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
@@ -181,8 +161,6 @@ impl Schedule<'_> {
         }
     }
 
-    /// Fills in when compute reached each boundary between operators in the latest simulation of the schedule. The
-    /// simulation has noted the time only for the boundaries at which it stopped.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
@@ -194,10 +172,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Shortens the time for which blocks are on the device. Memory is freed at the first boundary between operators at
-    /// which the copy out is done, and allocated as late as the link to the device allows. Then fewer blocks are alive
-    /// at the same time, and the blocks are easier to place. The schedule should take no longer than in the latest
-    /// simulation; the caller has to check that. To be called after a [`run`](Self::run) that did not end early.
+    /// To be called after a [`run`](Self::run) that did not end early; the caller checks the time.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
