@@ -6,6 +6,7 @@ Without PyTorch nothing here is run.
 from __future__ import annotations
 
 import gc
+import itertools
 import operator
 import sys
 import warnings
@@ -22,7 +23,7 @@ import numpy as np
 import sublet
 import sublet.torch
 from processes import ran
-from sublet.torch import _measure
+from sublet.torch import _measure, _tape
 from sublet.torch._watch import reads_told
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
@@ -385,6 +386,154 @@ def test_a_taped_step_holds_no_arguments_of_its_calls() -> None:
         train(x)
         del x
     assert [batch() for batch in batches] == [None] * 4
+
+
+factor = 1.0
+"""What an inner function of a step reads."""
+
+
+def test_a_step_is_recorded_anew_where_what_it_reads_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+
+    def double(x: Any) -> Any:
+        def inner() -> Any:
+            return network(x).sum() * factor
+
+        return inner().detach()
+
+    train, expected = sublet.torch.step(double, network, limit="100%"), double(x)
+    assert [train(x) for _ in range(3)] == 3 * [expected]
+    monkeypatch.setitem(globals(), "factor", 2.0)
+    assert train(x) == 2 * expected
+    with torch.autocast("cpu", torch.bfloat16):
+        assert train(x) == double(x) != 2 * expected
+
+
+def test_an_argument_that_begins_within_what_the_step_writes_is_refused() -> None:
+    kept = torch.zeros(64)
+
+    def train(x: Any) -> Any:
+        kept.add_(1)
+        return x.sum()
+
+    train, (apart, within) = sublet.torch.step(train, kept, limit="100%"), (torch.ones(8), kept[16:24])
+    for _ in range(3):
+        assert train(apart) == 8
+    with pytest.raises(ValueError, match="argument 0 shares memory with what the step writes over"):
+        train(within)
+
+
+def test_batch_norm_that_is_recomputed_updates_its_statistics_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def built() -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        blocks = [m for _ in range(6) for m in (torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())]
+        network = torch.nn.Sequential(*blocks)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+
+        def train(x: Any) -> Any:
+            loss = network(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return network, train
+
+    # All operators take equally long, so that the same ones are recomputed each time.
+    times = itertools.count()
+    monkeypatch.setattr(_tape, "clock", lambda _: next(times))
+    (network, train), (ours, step), x = built(), built(), torch.randn(8, 8, 16, 16)
+    within = sublet.torch.step(step, ours, limit="40%")
+    for _ in range(3):
+        train(x)
+        within(x)
+    again = [within._recording.calls[step.at].target for step in within._steps if step.what == "run" and step.again]
+    assert torch.ops.aten.native_batch_norm.default in again
+    for name, value in ours.state_dict().items():
+        assert torch.equal(value, network.state_dict()[name]), name
+
+
+class Filled(sublet.torch.Partitioner):
+    """Has each exponential copied into a block that is made before, as graphs do that are not functional."""
+
+    def __call__(self, joint_module: Any, inputs: Any, **options: Any) -> Any:
+        aten, graph = torch.ops.aten, joint_module.graph
+        for node in graph.find_nodes(op="call_function", target=aten.exp.default):
+            with graph.inserting_after(node):
+                made = graph.call_function(aten.zeros.default, (list(node.meta["val"].shape),))
+            node.replace_all_uses_with(made)
+            with graph.inserting_after(made):
+                filled = graph.call_function(aten.copy_.default, (made, node))
+            made.meta, filled.meta = dict(node.meta), dict(node.meta)
+        joint_module.recompile()
+        return super().__call__(joint_module, inputs, **options)
+
+
+def test_what_makes_a_block_that_is_written_later_is_not_recomputed_alone() -> None:
+    class Exponentials(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            for _ in range(6):
+                x = (super().forward(x).sin() * 0.1).exp()
+            return x.sum()
+
+    network, x = Exponentials(64, 64), torch.randn(256, 64)
+    torch._dynamo.reset()
+    cut = Filled("94%")
+    torch.compile(network, backend="sublet", options={"partitioner": cut})(x).backward()
+    assert cut.reports[-1].again
+    assert are_those_of(network, [p.grad.clone() for p in network.parameters()], x)
+
+
+def test_a_block_that_a_step_fills_later_is_filled_again_where_it_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.count()
+    monkeypatch.setattr(_tape, "clock", lambda _: next(times))
+    network, x = torch.nn.Linear(64, 64), torch.randn(512, 64)
+
+    class Filling(torch.autograd.Function):
+        """The exponential, in a block that is made before."""
+
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            made = torch.zeros_like(x)
+            made.copy_(x.exp())
+            context.save_for_backward(made)
+            return made
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return gradient * context.saved_tensors[0]
+
+    def train(x: Any) -> Any:
+        for _ in range(6):
+            x = Filling.apply(network(x).sin() * 0.1)
+        return torch.autograd.grad(x.sum(), list(network.parameters()))
+
+    expected = train(x)
+    within = sublet.torch.step(train, network, limit="40%")
+    for _ in range(3):
+        results = within(x)
+    again = [within._recording.calls[step.at].target for step in within._steps if step.what == "run" and step.again]
+    assert torch.ops.aten.copy_.default in again
+    assert all(map(torch.equal, results, expected))
+
+
+def test_a_step_is_recorded_on_tensors_without_numbers() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def recorded() -> sublet.torch.Recording:
+        network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64), torch.nn.Dropout(0.1))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        with sublet.torch.record(network, optimizer) as recording:
+            network(torch.randn(32, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return recording
+
+    with FakeTensorMode():
+        fake = recorded()
+    real = recorded()
+    assert sublet.plan(fake.trace).max_load == sublet.plan(real.trace).max_load
+    assert [call.target for call in fake.calls] == [call.target for call in real.calls]
 
 
 def test_results_that_are_kept_hold_no_recording() -> None:

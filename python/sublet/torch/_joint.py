@@ -159,7 +159,8 @@ class Joint:
         """Operators that PyTorch's compiler computes within each of their readers, and the blocks that it reads for
         them. They have no block of their own."""
         self._written = {root(x) for node in nodes for x in written_by(node) if isinstance(x, fx.Node)}
-        """The blocks that are written over. The operators that read one keep their place, and cannot be recomputed."""
+        """The blocks that are written over. The operators that make or read one keep their place, and are not
+        recomputed: a rewrite of the graph would not know of the writes."""
         mutated = [d.mutated_input for d in self.fwd_desc if isinstance(d, InputMutationAOTOutput)]
         self._replaced = {n for n in self.primals if n.meta.get("desc") in mutated}
         """The inputs that AOTAutograd writes over after the forward pass. The backward pass must not read them."""
@@ -266,7 +267,7 @@ class Joint:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                ordered = keeps_its_place(op) or draws(op) or not self._written.isdisjoint(reads)
+                ordered = keeps_its_place(op) or draws(op) or not self._written.isdisjoint([*reads, *makes])
                 again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
                 again = again and self._replaced.isdisjoint(self.reads(inputs_anew(op)))
             elif k == self.loss:

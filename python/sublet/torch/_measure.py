@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import Device, PlanError
 
@@ -147,7 +148,9 @@ def random_states(values: Iterable[Any] = ()) -> dict[torch.Generator, torch.Ten
 
 def are_equal(some: dict[torch.Generator, torch.Tensor], others: dict[torch.Generator, torch.Tensor]) -> bool:
     """Whether the generators that are in both have equal states."""
-    return all(torch.equal(some[generator], others[generator]) for generator in some.keys() & others.keys())
+    # A mode would take the states for tensors of the network; FakeTensorMode refuses them.
+    with _disable_current_modes():
+        return all(torch.equal(some[generator], others[generator]) for generator in some.keys() & others.keys())
 
 
 def _value(node: fx.Node) -> Any:
@@ -162,7 +165,7 @@ def _measure(node: fx.Node) -> Measure:
     key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(_value(a)))}"
     if key not in _measures:
         # The graph has the conversions that autocast makes. Under autocast there would be others.
-        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+        with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
             _measures[key] = _measured(node)
     return _measures[key]
 
