@@ -14,12 +14,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnxruntime
 
 __all__ = ["record"]
@@ -40,7 +41,8 @@ def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, br
 
     `inputs` has a value for each input: an array, or a shape that is filled with random numbers, or with zeros for
     integers. An input of a fixed shape may be left out. The times are the least of three runs, without onnxruntime's
-    optimizations. ValueError for an input whose shape is not known, or that the model does not have.
+    optimizations. ValueError for an input whose shape is not known, or that the model does not have, and for strings,
+    sequences, maps and optional values, which are not planned, unless they are made of weights alone.
 
     A shape that depends on the values of the inputs is that of this run, and a plan holds for no larger one. The run
     holds all values at once. A model of 2 GiB or more, weights included, is refused by protobuf.
@@ -52,15 +54,22 @@ def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, br
     unknown = sorted(inputs.keys() - {value.name for value in wanted})
     if unknown:
         raise ValueError(f"the model has no input {unknown[0]}; it has {', '.join(v.name for v in wanted)}")
+    for value in wanted:
+        _refuse(value)
     given = {value.name: _filled(value, inputs.get(value.name)) for value in wanted}
     if proto.functions:
         proto = onnx.inliner.inline_local_functions(proto)
     while branches and any(_is_if(node) for node in proto.graph.node):
         _take_branches(proto, given)
     found = _values(proto, given)
+    changing = _changing(proto.graph, given)
+    for value in found.values():
+        if value.name in changing:
+            _refuse(value)
     times = _times(proto, given)
 
     graph = proto.graph
+    found = {name: value for name, value in found.items() if value.HasField("type")}
     for value in [*graph.input, *graph.output]:
         if value.name in found:
             value.CopyFrom(found[value.name])
@@ -74,13 +83,45 @@ def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, br
     return proto
 
 
+def _refuse(value: Any) -> None:
+    """ValueError for a value that has no size which a plan could count."""
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ValueError(f"{value.name} is no tensor: sequences, maps and optional values are not planned")
+    if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+        raise ValueError(f"tensor {value.name} holds strings, which are not planned")
+
+
+def _changing(graph: Any, inputs: Iterable[str]) -> set[str]:
+    """The inputs, and of the values that are read those that are not made of weights alone."""
+    constant = {"", *(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)}
+    changing = set(inputs)
+    for node in graph.node:
+        has_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        if node.op_type != "Constant" and (has_graphs or not node.input or not constant.issuperset(node.input)):
+            changing.update(node.output)
+        else:
+            constant.update(node.output)
+    read = {name for node in _nodes(graph) for name in node.input} | {value.name for value in graph.output}
+    return changing & (read | set(inputs))
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The operators of a graph, and those of the graphs inside of them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs]:
+                yield from _nodes(inner)
+
+
 def _filled(value: Any, given: Any) -> Any:
     """The array for an input."""
     tensor = value.type.tensor_type
     if isinstance(given, np.ndarray):
         return given
     shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim) if given is None else given
-    if not value.type.HasField("tensor_type") or (given is None and not tensor.HasField("shape")):
+    if given is None and not tensor.HasField("shape"):
         raise ValueError(f"input {value.name} is no tensor of a known shape: give its value")
     if any(size < 0 for size in shape):
         raise ValueError(f"the shape of input {value.name} is open: give it, as {value.name}=1,3,48,320")
@@ -157,9 +198,14 @@ def _values(proto: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name)
     tensors = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in given.items()}
     made = zip(names, _session(_asking(proto, names)).run_with_ort_values(list(names), tensors), strict=True)
-    told = {name: value for name, value in [*tensors.items(), *made] if value.has_value() and value.is_tensor()}
-    describe = onnx.helper.make_tensor_value_info
-    return {name: describe(name, value.element_type(), value.shape()) for name, value in told.items()}
+    return {name: _described(name, value) for name, value in [*tensors.items(), *made]}
+
+
+def _described(name: str, value: Any) -> Any:
+    """The name, type and shape of a value; of one that is no tensor the name alone."""
+    if value.has_value() and value.is_tensor():
+        return onnx.helper.make_tensor_value_info(name, value.element_type(), value.shape())
+    return onnx.ValueInfoProto(name=name)
 
 
 def _times(proto: Any, given: Mapping[str, Any]) -> list[int]:

@@ -127,6 +127,79 @@ def test_the_graph_that_ran_takes_the_place_of_its_branch(first: bool, second: b
     assert all(np.array_equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
 
 
+def whole(nodes: list[Any], x: Any, y: Any, **more: Any) -> Any:
+    """A model of some operators, with one input and one output."""
+    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 18), ("ai.onnx.ml", 2), ("own", 1))]
+    made = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=10, **more)
+    onnx.checker.check_model(made)
+    return made
+
+
+def test_functions_of_the_file_are_replaced_by_their_operators(tmp_path: pathlib.Path) -> None:
+    body = [helper.make_node("Exp", ["a"], ["e"]), helper.make_node("Add", ["a", "e"], ["b"])]
+    function = helper.make_function("own", "Twice", ["a"], ["b"], body, [helper.make_opsetid("", 18)])
+    nodes = [helper.make_node("Twice", ["x"], ["t"], domain="own"), helper.make_node("Relu", ["t"], ["y"])]
+    recorded = sublet.onnx.record(whole(nodes, value("x", "n"), value("y", "n"), functions=[function]), {"x": [256]})
+    assert [node.op_type for node in recorded.graph.node] == ["Exp", "Add", "Relu"]
+    onnx.save(recorded, tmp_path / "r.onnx")
+    assert sublet.plan(str(tmp_path / "r.onnx")).peak == 3 * 1024
+
+
+STRINGS = {"keys_int64s": [0, 1], "values_strings": ["no", "yes"]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "x", "y", "message"),
+    [
+        (
+            [
+                helper.make_node("SplitToSequence", ["x"], ["parts"], axis=0, keepdims=1),
+                helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0),
+            ],
+            value("x", 4, 8),
+            value("y", 4, 8),
+            "parts is no tensor: sequences, maps and optional values are not planned",
+        ),
+        (
+            [
+                helper.make_node("ArgMax", ["x"], ["best"], axis=0, keepdims=0),
+                helper.make_node("LabelEncoder", ["best"], ["label"], domain="ai.onnx.ml", **STRINGS),
+            ],
+            value("x", 2),
+            helper.make_tensor_value_info("label", TensorProto.STRING, []),
+            "tensor label holds strings, which are not planned",
+        ),
+        (
+            [helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="LOWER")],
+            helper.make_tensor_value_info("x", TensorProto.STRING, [2]),
+            helper.make_tensor_value_info("y", TensorProto.STRING, [2]),
+            "tensor x holds strings, which are not planned",
+        ),
+        (
+            [helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)],
+            helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2]),
+            value("y", "n"),
+            "x is no tensor: sequences, maps and optional values are not planned",
+        ),
+    ],
+)
+def test_what_has_no_size_is_refused_at_once(nodes: list[Any], x: Any, y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        sublet.onnx.record(whole(nodes, x, y), {})
+
+
+def test_what_is_made_of_weights_alone_may_be_a_sequence(tmp_path: pathlib.Path) -> None:
+    constant = helper.make_tensor("v", TensorProto.FLOAT, [256], np.ones(256, np.float32).tobytes(), raw=True)
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=constant),
+        helper.make_node("SequenceConstruct", ["c", "c"], ["both"]),
+        helper.make_node("ConcatFromSequence", ["both"], ["long"], axis=0),
+        helper.make_node("Add", ["x", "long"], ["y"]),
+    ]
+    onnx.save(sublet.onnx.record(whole(nodes, value("x", "n"), value("y", "n")), {"x": [512]}), tmp_path / "r.onnx")
+    assert sublet.plan(str(tmp_path / "r.onnx")).peak == 2 * 2048
+
+
 def test_the_command_records_and_says_what_it_needs(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
