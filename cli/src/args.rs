@@ -1,6 +1,7 @@
 //! The command line: commands, options and their help.
 
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -25,7 +26,8 @@ fn inputs() -> String {
     let formats: Vec<&str> = FORMATS.iter().map(|format| format.help).collect();
     format!(
         "\
-INPUT is recognised by its content, whatever it is called; - is standard input:
+INPUT is recognised by its content, whatever it is called, packed by gzip or zstd or not; - is
+standard input. Tables may have tabs for commas, quotes, and columns that are not read:
 {}
 
 SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of
@@ -70,7 +72,7 @@ Examples:
   sublet plan model.csv --capacity 512MiB --alignment 64 --output model.plan.csv
   sublet plan snapshot.pickle --json
   sublet plan hard.csv --effort max --time-limit 60 --threads 8
-  gzip -dc trace.csv.gz | sublet plan - --output -";
+  sublet plan trace.csv.gz --output -";
 
 const FIT_EXAMPLES: &str = "\
 What operators may do is read from NAME.ops.csv beside NAME.csv:
@@ -152,15 +154,20 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Writes the man pages, sublet.1 and one for each command, to a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConstraintArgs {
     /// The arena ends here: a plan above it is refused
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     capacity: Option<u64>,
     /// Every offset is a multiple of this power of two
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value = "1")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, allow_negative_numbers = true, default_value = "1")]
     alignment: u64,
 }
 
@@ -180,10 +187,10 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) effort: Effort,
     /// Ends with the best plan so far after this time; so does Ctrl-C
-    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
     /// Searches that run at once with --effort max; the plan does not depend on it
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: NonZeroUsize,
     /// Leaves this technique out of the search, to measure what it is worth; the optimum stays the same. May be given
     /// several times
@@ -245,7 +252,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "bank")]
     pub(crate) proof: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
-    #[arg(long, value_name = "HTML|SVG")]
+    #[arg(long, value_name = "HTML|SVG", value_parser = report_name)]
     pub(crate) report: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
@@ -272,7 +279,7 @@ pub(crate) struct FittingArgs {
     #[arg(long)]
     pub(crate) keep_persistent: bool,
     /// Every offset is a multiple of this
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, allow_negative_numbers = true, default_value_t = Options::DEFAULT_ALIGNMENT)]
     pub(crate) alignment: u64,
 }
 
@@ -283,7 +290,7 @@ pub(crate) struct FitArgs {
     pub(crate) common: FittingArgs,
     /// The most memory that the iteration may take on the device, gaps between blocks included; 80% is relative to the
     /// peak
-    #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
+    #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse, allow_negative_numbers = true)]
     pub(crate) limit: Limit,
     /// The policy that decides which blocks are swapped, and when; by default auto. auto and bayes contain others: the
     /// best of all counts, and is named. With another policy than auto no value is recomputed
@@ -293,7 +300,7 @@ pub(crate) struct FitArgs {
     #[arg(long, default_value = "default")]
     pub(crate) effort: FitEffort,
     /// Ends with the best schedule so far after this time; so does Ctrl-C
-    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
     /// Tells what was tried, what came of it, and which schedule won; with =BLOCK also what was done with this block
     /// between its uses, and what the alternatives would have cost
@@ -304,14 +311,14 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     pub(crate) monotone: bool,
     /// Blocks below this size are not swapped; by default those whose copy takes less than twice the link's latency
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) least: Option<u64>,
     /// Writes rewritten.csv, plan.csv and timeline.json to this folder
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<String>,
     /// Draws the memory map of the rewritten trace: a page for the browser, or the picture alone if the name ends in
     /// .svg
-    #[arg(long, value_name = "HTML|SVG")]
+    #[arg(long, value_name = "HTML|SVG", value_parser = report_name)]
     pub(crate) report: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
@@ -331,16 +338,16 @@ pub(crate) struct SweepArgs {
     pub(crate) policy: Vec<Policy>,
     /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it
     /// takes
-    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
     /// Fits that run at once; by default as many as there are cores. The curve does not depend on it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output
     #[arg(long, short, value_name = "CSV")]
     pub(crate) output: Option<String>,
     /// Draws overhead against limit
-    #[arg(long, value_name = "HTML")]
+    #[arg(long, value_name = "HTML", value_parser = report_name)]
     pub(crate) report: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
@@ -430,11 +437,24 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
     /// For LP text: the end of the arena, which is W in the program
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) capacity: Option<u64>,
     /// For a model, as LP text: outputs may reach into the input that their operator reads last, as in `plan`
     #[arg(long, value_name = "KERNELS")]
     pub(crate) overlap: Option<Kernels>,
+}
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "expected how many searches run at once, 1 or more".to_owned())
+}
+
+/// A report is a page or an SVG picture; whoever asks for a picture of another kind is told.
+fn report_name(file: &str) -> Result<String, String> {
+    let extension = Path::new(file).extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    if ["png", "jpg", "jpeg", "gif", "webp", "pdf", "csv", "json"].contains(&extension.as_str()) {
+        return Err("a report is a page (.html) or a picture (.svg)".into());
+    }
+    Ok(file.into())
 }
 
 /// The solvers by their names.

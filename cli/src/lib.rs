@@ -70,6 +70,8 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
             clap_complete::generate(shell, &mut CommandLine::command(), "sublet", &mut script);
             io::stdout().write_all(&script).map_err(|e| Failure::printing(&e))
         }
+        Command::Man { folder } => clap_mangen::generate_to(CommandLine::command(), &folder)
+            .map_err(|e| Failure::Usage(format!("{} cannot be written: {e}", folder.display()))),
     };
     match done {
         Ok(()) => 0,

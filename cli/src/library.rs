@@ -44,7 +44,7 @@ impl Problem {
     /// # Errors
     /// A sentence that says where the file is not as expected.
     pub fn open(file: &str) -> Result<Self, String> {
-        input::read(file).map_err(|e| e.to_string())
+        input::read_quietly(file).map_err(|e| e.to_string())
     }
 
     /// A problem of these blocks, without a trace. `ids` has an id for each block, by which plans and messages call it.

@@ -31,6 +31,8 @@ pub struct Problem {
     pub(crate) trace: Option<Trace>,
     /// The outputs that a plan may lay over a part of a dying input; empty where none may.
     pub(crate) overlaps: Vec<Overlap>,
+    /// What the reader passed over, a sentence each.
+    pub(crate) notes: Vec<String>,
     /// The model that the blocks come from, and its file.
     pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
 }
@@ -87,6 +89,12 @@ pub(crate) struct BadRow {
 }
 
 impl Problem {
+    /// What the reader passed over in the file, a sentence each: columns that nobody reads.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// The blocks as placement gets them.
     #[must_use]
     pub fn blocks(&self) -> &[Block] {

@@ -47,6 +47,7 @@ fn a_file_without_a_problem() {
     refused(TRACE, ":2", "expected a row, found only the header");
     refused(RMM, ":2", "expected an allocation, found none");
     refused("a,b,c\n1,2,3\n", ":1", "expected an instance (id,lower,upper,size[,alignment]), a graph");
+    refused("a,0,2,8\nb,1,3,8\n", ":1", "the first line has to name the columns; expected an instance");
     refused(b"\x7fELF\x02\x01\x01\0\0\0", ":1", "this is not text");
     refused(b"id,lower,upper,size\n\xff\xfe,0,1,2\n", ":2:1", "expected a name in UTF-8");
     refused("i\0d,lower,upper,size\n", ":1", "this is not text");
@@ -69,6 +70,67 @@ fn line_ends_byte_order_marks_and_blank_lines_are_taken() {
     accepted(trace("0,malloc,a,8,\r\n\r\n1,free,a,,\r\n"), 1, 8);
 }
 
+/// As spreadsheets and pandas write: quotes, tabs, an index, whole numbers as floating point, packed.
+#[test]
+fn tables_of_other_programs_are_taken() {
+    use std::io::Write;
+    let plain = "id,lower,upper,size\na,0,2,8\nb,1,3,8\n";
+    accepted(plain, 2, 16);
+    accepted("\"id\",\"lower\",\"upper\",\"size\"\n\"a\",\"0\",2, \"8\" \n\"b\",1,3,8\n", 2, 16);
+    accepted("id\tlower\tupper\tsize\na\t0\t2\t8\nb\t1\t3\t8\n", 2, 16);
+    accepted(",id,lower,upper,size,\n0,a,0.0,2.0,8.0,\n1,b,1.0,3.00,8,\n", 2, 16);
+    accepted("Unnamed: 0,id,lower,upper,size\n0,a,0,2,8\n1,b,1,3,8\n", 2, 16);
+    accepted(trace("0.0,malloc,a,8.0,\n1.0,read,a,,3.0\n2.0,free,a,,\n"), 1, 8);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(plain.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    accepted(&gzip, 2, 16);
+    accepted(ruzstd::encoding::compress_to_vec(plain.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest), 2, 16);
+    refused(&gzip[..gzip.len() / 2], "", "cannot be read");
+    refused(b"\x28\xb5\x2f\xfd\x00", "", "cannot be unpacked");
+}
+
+/// The operators beside a packed trace belong to it, packed or not.
+#[test]
+fn what_lies_beside_a_packed_file_is_found() {
+    let folder = Folder::new();
+    let pack =
+        |text: &str| ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    let graph = folder.file("net.csv.zst", pack("op,name,inputs,outputs\n0,conv,a,b\n"));
+    let without = sublet(&["plan", &graph]);
+    assert!(without.status == 2 && without.err.contains("there is no such file"), "{without:?}");
+    folder.file("net.tensors.csv.zst", pack("tensor,bytes\na,8\nb,8\n"));
+    assert_eq!(sublet(&["plan", &graph, "--json"]).json()["peak"], 16);
+}
+
+#[test]
+fn columns_that_nobody_reads_are_told() {
+    let folder = Folder::new();
+    let file = folder.file("input", "id,lower,upper,size,alignmnt,colour\na,0,1,1,64,red\n");
+    let ran = sublet(&["plan", &file]);
+    assert_eq!(ran.status, 0);
+    assert!(
+        ran.err.starts_with(&format!("note: {file}: not read: the columns \"alignmnt\", \"colour\" beside id")),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn options_that_make_no_sense_say_what_would() {
+    let folder = Folder::new();
+    let file = folder.file("input", instance("a,0,1,1\n"));
+    for (option, value, message) in [
+        ("--threads", "0", "1 or more"),
+        ("--capacity", "-1", "expected a size such as 4096, 512MiB"),
+        ("--time-limit", "-1", "not negative"),
+        ("--output", "no/such/folder/p.csv", "there is no folder no/such/folder"),
+        ("--report", "x.png", "a report is a page (.html) or a picture (.svg)"),
+    ] {
+        let ran = sublet(&["plan", &file, option, value]);
+        assert!(ran.status == 2 && ran.err.contains(message), "{option}: {ran:?}");
+    }
+}
+
 #[test]
 fn columns() {
     refused("id,lower,upper\na,0,1\n", ":1", "expected a column \"size\", found only id,lower,upper");
@@ -76,7 +138,6 @@ fn columns() {
     refused("id,lower,size\na,0,1\n", ":1", "expected a column \"upper\"");
     refused("id,lower,upper,end,size\na,0,1,1,1\n", ":1", "expected one of the columns \"upper\" and \"end\"");
     refused("id,lower,upper,size,size\na,0,1,1,1\n", ":1", "the column \"size\" is there twice");
-    refused("id,lower,upper,size,colour\na,0,1,1,red\n", ":1", "unknown column \"colour\"; expected id, lower");
     refused("time_ns,event,block,op\n0,malloc,0,\n", ":1", "expected a column \"bytes\"");
     refused("Thread,Time,Action,Size\n1,0,allocate,8\n", ":1", "expected a column \"Pointer\"");
     for column in ["gaps", "hint"] {
@@ -168,7 +229,10 @@ fn ids() {
     );
     refused(instance("7,0,1,1\n7,1,2,1\n"), ":3", "expected a new id, found \"7\", which line 2 has already");
     refused(instance(",0,1,1\n"), ":2:1", "expected a name in the column \"id\"");
-    refused(instance("\"a\",0,1,1\n"), ":2:1", "expected a name without quotes");
+    refused(instance("\"a\"\"b\",0,1,1\n"), ":2:2", "expected a name without quotes and commas");
+    refused(instance("\"a,b\",0,1,1\n"), ":2:2", "expected a name without quotes and commas");
+    refused(instance("\"a,0,1,1\n"), ":2:1", "expected a quote that ends this cell on its line");
+    refused(instance("\"a\"b,0,1,1\n"), ":2:4", "expected the end of the cell after its quote");
     // The second residency of block 1 and the block "1#1" would have the same name.
     refused(trace("0,malloc,1,8,\n0,free,1,,\n0,malloc,1,8,\n0,malloc,1#1,8,\n"), ":5", "are both called 1#1");
 }

@@ -454,4 +454,8 @@ fn help_has_examples_and_shells_get_completions() {
         assert_eq!(ran.status, 0);
         assert!(ran.out.contains("alignment"), "{shell}");
     }
+    let folder = Folder::new();
+    assert_eq!(sublet(&["man", &folder.path(".")]).status, 0);
+    assert!(std::fs::read_to_string(folder.path("sublet-plan.1")).unwrap().contains("\\-\\-alignment"));
+    assert_eq!(sublet(&["man", &folder.path("none")]).status, 2);
 }

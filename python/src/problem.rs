@@ -1,8 +1,10 @@
 //! Problems for the planner: blocks, a recorded iteration, or a static graph.
 
+use std::ffi::CString;
 use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use sublet_core::Block;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
@@ -90,10 +92,14 @@ impl Operators<'_> {
 
 #[pymethods]
 impl Problem {
-    /// Reads a file of any format that the command line knows.
+    /// Reads a file of any format that the command line knows. Warns of columns that nobody reads.
     #[staticmethod]
     fn read(py: Python<'_>, file: &str) -> PyResult<Self> {
-        py.detach(|| sublet_cli::Problem::open(file)).map(Self::of).map_err(refused)
+        let problem = py.detach(|| sublet_cli::Problem::open(file)).map_err(refused)?;
+        for note in problem.notes() {
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(note.as_str())?, 1)?;
+        }
+        Ok(Self::of(problem))
     }
 
     /// Makes a problem of blocks. A block is alive in the steps `[start, end)`; sizes and alignments are in bytes;

@@ -8,15 +8,13 @@
 //! `persistent`. A block of the trace has its tensor's name, and `workspace K` is the scratch of operator K.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::BufRead;
 
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Op, Operator, Row};
 use sublet_core::{Error, owned};
 
-use super::{Format, Recognised, ops, table::Table, unreadable};
+use super::{Format, Recognised, ops, table::Table};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 
@@ -62,9 +60,7 @@ fn read_with<R: BufRead>(
     mut table: Table<R>,
     tensors: impl FnOnce(&str) -> Result<Tensors, InputError>,
 ) -> Result<Problem, InputError> {
-    if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
-        return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
-    }
+    let notes: Vec<String> = table.unread(&COLUMNS).into_iter().collect();
     let columns = ops::Columns::of(&table)?;
     let operands = [table.column("inputs")?, table.column("outputs")?];
     let [workspace, time] = ["workspace", "time_ns"].map(|column| table.optional(column));
@@ -103,18 +99,18 @@ fn read_with<R: BufRead>(
     if let Some(trace) = &mut problem.trace {
         ops::Told { names: read.names, operators: read.may, rerun: columns.tells_rerun() }.give(trace);
     }
-    Ok(problem)
+    Ok(Problem { notes, ..problem })
 }
 
 /// The tensors of `NAME.tensors.csv` beside `NAME.csv`.
 fn beside(graph: &str) -> Result<Tensors, InputError> {
-    let path = Path::new(graph).with_extension("tensors.csv");
-    let file = match path.to_str() {
-        Some(file) if graph != "-" => file,
-        _ => return Err(InputError::file(graph, "the tensors of a graph lie in NAME.tensors.csv beside NAME.csv")),
-    };
-    let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
-    tensors(Table::open(file, BufReader::new(opened))?)
+    let file = super::beside(graph, "tensors.csv").ok_or_else(|| {
+        InputError::file(
+            graph,
+            "the tensors of a graph lie in NAME.tensors.csv beside NAME.csv, and there is no such file",
+        )
+    })?;
+    tensors(Table::open(&file, super::open(&file)?)?)
 }
 
 fn tensors<R: BufRead>(mut table: Table<R>) -> Result<Tensors, InputError> {

@@ -29,9 +29,7 @@ pub(super) const FORMAT: Format = Format {
 
 /// Reads what follows the header.
 pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
-    if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
-        return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
-    }
+    let notes: Vec<String> = table.unread(&COLUMNS).into_iter().collect();
     let (id, lower, size) = (table.column("id")?, table.column("lower")?, table.column("size")?);
     let (upper, inclusive) = match (table.optional("upper"), table.optional("end")) {
         (Some(_), Some(_)) => {
@@ -48,7 +46,7 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     while table.advance()? {
         for column in unsupported.into_iter().flatten() {
             if !table.bytes(column).trim_ascii().is_empty() {
-                let name = &table.columns()[column];
+                let name = table.column_name(column);
                 return Err(table.fault(column, format!("nothing: \"{name}\" is not supported")));
             }
         }
@@ -97,7 +95,7 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
         return Err(InputError::line(file, line_of(twice), message));
     }
     let times = set_lifetimes(&mut blocks, &lifetimes);
-    let problem = Problem { name: file.into(), blocks, ids, times, banks, ..Problem::default() };
+    let problem = Problem { name: file.into(), blocks, ids, times, banks, notes, ..Problem::default() };
     match block::check(&problem.blocks, 1) {
         Ok(_) => Ok(problem),
         Err(e @ (Error::SizeOverflow { block } | Error::PinMisaligned { block, .. })) => {

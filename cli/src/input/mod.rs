@@ -14,7 +14,8 @@ pub(crate) mod tflite;
 mod trace;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
 
 use crate::failure::InputError;
 use crate::problem::Problem;
@@ -57,11 +58,28 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
     in_one_bank(read_in_banks(file)?)
 }
 
+/// As [`read`], for programs that tell the notes of the problem in their own way.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_quietly(file: &str) -> Result<Problem, InputError> {
+    in_one_bank(with_operators(file)?)
+}
+
 /// As [`read`], for commands that support several memories.
 ///
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_in_banks(file: &str) -> Result<Problem, InputError> {
+    let problem = with_operators(file)?;
+    for note in &problem.notes {
+        // If standard error is closed, nobody wants to read it.
+        let _ = writeln!(io::stderr(), "note: {note}");
+    }
+    Ok(problem)
+}
+
+fn with_operators(file: &str) -> Result<Problem, InputError> {
     let mut problem = read_any(file, open(file)?)?;
     // The operators of a graph stand in its file.
     if let Some(trace) = problem.trace.as_mut().filter(|trace| trace.op_names.is_empty()) {
@@ -103,6 +121,9 @@ fn read_any(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError>
         {
             return read(file, table);
         }
+    }
+    if table.lacks_header() {
+        return Err(table.at_line(format!("the first line has to name the columns; {}", expected())));
     }
     Err(table.at_line(expected()))
 }
@@ -165,10 +186,33 @@ pub(crate) fn device(file: &str) -> Result<[Option<u64>; 4], InputError> {
 
 pub(crate) fn open(file: &str) -> Result<Box<dyn BufRead>, InputError> {
     if file == "-" {
-        return Ok(Box::new(io::stdin().lock()));
+        return unpacked(file, io::stdin().lock());
     }
     let opened = File::open(file).map_err(|e| unreadable(file, &e))?;
-    Ok(Box::new(BufReader::with_capacity(1 << 16, opened)))
+    unpacked(file, BufReader::with_capacity(1 << 16, opened))
+}
+
+/// The content of a file that gzip or zstd may have packed, as its first bytes say.
+fn unpacked(file: &str, mut reader: impl BufRead + 'static) -> Result<Box<dyn BufRead>, InputError> {
+    let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
+    if begin.starts_with(&[0x1f, 0x8b]) {
+        return Ok(Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(reader))));
+    }
+    if begin.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        let frames = ruzstd::decoding::StreamingDecoder::new(reader);
+        let frames = frames.map_err(|e| InputError::file(file, format!("cannot be unpacked: {e}")))?;
+        return Ok(Box::new(BufReader::new(frames)));
+    }
+    Ok(Box::new(reader))
+}
+
+/// The file that belongs to `NAME.csv`, `NAME.csv.gz` or `NAME.csv.zst`, as `NAME.EXTENSION`, packed or not; none for
+/// standard input, and where there is none.
+fn beside(file: &str, extension: &str) -> Option<String> {
+    let whole = [".gz", ".zst"].iter().find_map(|packed| file.strip_suffix(packed)).unwrap_or(file);
+    let path = Path::new(whole).with_extension(extension);
+    let named = ["", ".gz", ".zst"].map(|packed| format!("{}{packed}", path.display()));
+    named.into_iter().find(|name| file != "-" && Path::new(name).is_file())
 }
 
 fn unreadable(file: &str, e: &io::Error) -> InputError {

@@ -6,13 +6,11 @@
 //! names. `element` is the bytes of an element of what the operator reads and writes: 1, 2, 4 or 8; 4 without the
 //! column or in an empty cell.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::BufRead;
 
 use sublet_core::trace::{Kind, Operator};
 
-use super::{table::Table, unreadable};
+use super::table::Table;
 use crate::failure::InputError;
 use crate::problem::Trace;
 
@@ -35,12 +33,10 @@ impl Told {
 /// The operators' names and what they may do, by their numbers, from `NAME.ops.csv` beside `NAME.csv`; none if there is
 /// no such file.
 pub(super) fn beside(trace: &str) -> Result<Told, InputError> {
-    let path = Path::new(trace).with_extension("ops.csv");
-    let Some(file) = path.to_str().filter(|_| trace != "-" && path.is_file()) else {
-        return Ok(Told::default());
-    };
-    let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
-    read_from(file, BufReader::new(opened))
+    match super::beside(trace, "ops.csv") {
+        Some(file) => read_from(&file, super::open(&file)?),
+        None => Ok(Told::default()),
+    }
 }
 
 /// The operators' names and what they may do, by their numbers.

@@ -3,7 +3,7 @@
 //! `allocate` and `free` (or `deallocate`) count; an `allocate failure` allocated nothing. The time is a time of day
 //! (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`). A time of day that falls back
 //! by more than half a day is one of the next day.
-//! Cells may stand in quotes and with spaces around them.
+//! Cells may have spaces around them.
 
 use std::io::BufRead;
 
@@ -30,13 +30,13 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     let mut recording = Recording::default();
     let (mut midnights, mut last) = (0u64, 0);
     while table.advance()? {
-        let allocates = match table.unquoted(action) {
+        let allocates = match table.bytes(action).trim_ascii() {
             b"allocate" => true,
             b"free" | b"deallocate" => false,
             b"allocate failure" => continue,
             _ => return Err(table.fault(action, "allocate, free, deallocate or allocate failure")),
         };
-        let of_day = parse_time(table.unquoted(time))
+        let of_day = parse_time(table.bytes(time).trim_ascii())
             .ok_or_else(|| table.fault(time, "a time such as 14:21:19.998533 or 1634567890.123456"))?;
         // Half a day backwards means that midnight has passed. Threads may log a little out of order: half a day forwards
         // after a midnight is the day before.
@@ -47,12 +47,13 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
         }
         last = of_day;
         let now = midnights.saturating_add(of_day);
-        let bytes = decimal(table.unquoted(size)).ok_or_else(|| table.fault(size, "a whole number of bytes"))?;
-        let address = parse_address(table.unquoted(pointer))
+        let bytes =
+            decimal(table.bytes(size).trim_ascii()).ok_or_else(|| table.fault(size, "a whole number of bytes"))?;
+        let address = parse_address(table.bytes(pointer).trim_ascii())
             .ok_or_else(|| table.fault(pointer, "an address such as 0x7f8a40000000"))?;
         let event = if allocates { Recording::alloc } else { Recording::free };
         event(&mut recording, now, address, bytes).map_err(|fault| {
-            table.at_cell(pointer, fault.explain(&String::from_utf8_lossy(table.unquoted(pointer))))
+            table.at_cell(pointer, fault.explain(&String::from_utf8_lossy(table.bytes(pointer).trim_ascii())))
         })?;
     }
     if recording.is_empty() {

@@ -1,8 +1,9 @@
-//! Comma-separated text, line by line, with the place of every cell.
+//! Text in columns, line by line, with the place of every cell.
 //!
-//! The formats are plain: one header line, commas, no quoting. A line is read into one buffer that is used again,
-//! and is refused above [`LONGEST_LINE`], so that memory stays small whatever the file holds. CR LF, a byte order
-//! mark, blank lines and spaces around numbers are taken; a quoted cell is not, except where it is asked for.
+//! What is written is plain: one header line, commas, no quoting. What is read is whatever a spreadsheet or pandas makes
+//! of it: tabs in place of commas where the header has no comma, cells in quotes, whole numbers as `4.0`, CR LF, a byte
+//! order mark, blank lines, spaces around numbers. A line is read into one buffer that is used again, and is refused
+//! above [`LONGEST_LINE`], so that memory stays small whatever the file holds.
 
 use std::fmt::Display;
 use std::io::{BufRead, Read};
@@ -21,8 +22,9 @@ pub(crate) struct Table<R> {
     text: Vec<u8>,
     /// The number of that line, from 1.
     line: u64,
-    /// Where the cells of that line are in `text`.
+    /// Where the cells of that line are in `text`, without their quotes.
     cells: Vec<Range<usize>>,
+    delimiter: u8,
     /// The names of the columns.
     columns: Vec<String>,
 }
@@ -30,29 +32,49 @@ pub(crate) struct Table<R> {
 impl<R: BufRead> Table<R> {
     /// Reads the header.
     pub(crate) fn open(file: &str, reader: R) -> Result<Self, InputError> {
-        let mut table =
-            Self { file: file.into(), reader, text: Vec::new(), line: 0, cells: Vec::new(), columns: Vec::new() };
+        let (text, cells, columns) = (Vec::new(), Vec::new(), Vec::new());
+        let mut table = Self { file: file.into(), reader, text, line: 0, cells, delimiter: b',', columns };
         if !table.read_line()? {
             return Err(InputError::file(file, format!("the file is empty; {}", super::expected())));
         }
         if table.text.starts_with(b"\xef\xbb\xbf") {
             table.text.drain(..3);
         }
-        let Some(header) = str::from_utf8(&table.text).ok().filter(|h| !h.contains(|c: char| c.is_control())) else {
+        let is_text = str::from_utf8(&table.text).is_ok_and(|h| !h.contains(|c: char| c.is_control() && c != '\t'));
+        if !is_text {
             return Err(table.at_line(format!("this is not text; {}", super::expected())));
-        };
-        table.columns = header.split(',').map(|c| c.trim().trim_matches('"').to_owned()).collect();
+        }
+        if !table.text.contains(&b',') && table.text.contains(&b'\t') {
+            table.delimiter = b'\t';
+        }
+        table.split()?;
+        let name = |cell: &Range<usize>| String::from_utf8_lossy(&table.text[cell.clone()]).trim().to_owned();
+        table.columns = table.cells.iter().map(name).collect();
         for (i, name) in table.columns.iter().enumerate() {
-            if table.columns[..i].contains(name) {
+            if !name.is_empty() && table.columns[..i].contains(name) {
                 return Err(table.at_line(format!("the column \"{name}\" is there twice")));
             }
         }
         Ok(table)
     }
 
-    /// The names of the columns.
-    pub(crate) fn columns(&self) -> &[String] {
-        &self.columns
+    /// The name of a column.
+    pub(crate) fn column_name(&self, column: usize) -> &str {
+        &self.columns[column]
+    }
+
+    /// Whether the first line has a number where a header has names.
+    pub(crate) fn lacks_header(&self) -> bool {
+        self.columns.iter().any(|name| whole(name.as_bytes()).is_some())
+    }
+
+    /// A note that names the columns beside these, which nobody reads; the index that pandas writes is not worth one.
+    pub(crate) fn unread(&self, known: &[&str]) -> Option<String> {
+        let index = |name: &str| name.is_empty() || name.starts_with("Unnamed:");
+        let unread: Vec<_> = self.columns.iter().filter(|c| !known.contains(&c.as_str()) && !index(c)).collect();
+        let names = unread.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
+        let (columns, known) = (if unread.len() == 1 { "column" } else { "columns" }, known.join(", "));
+        (!unread.is_empty()).then(|| format!("{}: not read: the {columns} {names} beside {known}", self.file))
     }
 
     /// The column of this name, if there is one.
@@ -76,20 +98,55 @@ impl<R: BufRead> Table<R> {
                 break;
             }
         }
-        self.cells.clear();
-        let mut begin = 0;
-        for (i, &byte) in self.text.iter().enumerate() {
-            if byte == b',' {
-                self.cells.push(begin..i);
-                begin = i + 1;
-            }
-        }
-        self.cells.push(begin..self.text.len());
+        self.split()?;
         if self.cells.len() != self.columns.len() {
             let (expected, found) = (self.columns.len(), self.cells.len());
             return Err(self.at_line(format!("expected {expected} cells ({}), found {found}", self.columns.join(","))));
         }
         Ok(true)
+    }
+
+    /// Finds the cells of the line. What stands in quotes loses them, and each doubled quote in it one of the two.
+    fn split(&mut self) -> Result<(), InputError> {
+        self.cells.clear();
+        let mut at = 0;
+        loop {
+            let spaces = self.text[at..].iter().take_while(|&&byte| byte == b' ').count();
+            if self.text.get(at + spaces) == Some(&b'"') {
+                let begin = at + spaces + 1;
+                let (mut from, mut to) = (begin, begin);
+                loop {
+                    match (self.text.get(from), self.text.get(from + 1)) {
+                        (Some(b'"'), Some(b'"')) => from += 1,
+                        (Some(b'"'), _) => break,
+                        (Some(_), _) => (),
+                        (None, _) => {
+                            return Err(self.at_byte(at, "expected a quote that ends this cell on its line"));
+                        }
+                    }
+                    self.text[to] = self.text[from];
+                    (from, to) = (from + 1, to + 1);
+                }
+                self.cells.push(begin..to);
+                at = from + 1 + self.text[from + 1..].iter().take_while(|&&byte| byte == b' ').count();
+                if self.text.get(at).is_some_and(|byte| *byte != self.delimiter) {
+                    return Err(self.at_byte(at, "expected the end of the cell after its quote"));
+                }
+            } else {
+                let rest = &self.text[at..];
+                let end = at + rest.iter().position(|&byte| byte == self.delimiter).unwrap_or(rest.len());
+                self.cells.push(at..end);
+                at = end;
+            }
+            if at >= self.text.len() {
+                return Ok(());
+            }
+            at += 1;
+            if at == self.text.len() {
+                self.cells.push(at..at);
+                return Ok(());
+            }
+        }
     }
 
     /// The number of the line that was read last.
@@ -102,17 +159,11 @@ impl<R: BufRead> Table<R> {
         &self.text[self.cells[column].clone()]
     }
 
-    /// A cell without spaces and without quotes around it.
-    pub(crate) fn unquoted(&self, column: usize) -> &[u8] {
-        let cell = self.bytes(column).trim_ascii();
-        cell.strip_prefix(b"\"").and_then(|c| c.strip_suffix(b"\"")).unwrap_or(cell).trim_ascii()
-    }
-
-    /// A name: not empty, UTF-8, no quotes.
+    /// A name: not empty, UTF-8, and as it may stand in what is written, where nothing is quoted.
     pub(crate) fn name(&self, column: usize) -> Result<&str, InputError> {
         match str::from_utf8(self.bytes(column)) {
             Ok("") => Err(self.fault(column, format!("a name in the column \"{}\"", self.columns[column]))),
-            Ok(name) if name.contains('"') => Err(self.fault(column, "a name without quotes")),
+            Ok(name) if name.contains(['"', ',']) => Err(self.fault(column, "a name without quotes and commas")),
             Ok(name) if name.contains(char::is_control) => Err(self.fault(column, "a name without control characters")),
             Ok(name) => Ok(name),
             Err(_) => Err(self.fault(column, "a name in UTF-8")),
@@ -121,7 +172,7 @@ impl<R: BufRead> Table<R> {
 
     /// A whole number; `what` says of what, in the message.
     pub(crate) fn number(&self, column: usize, what: &str) -> Result<u64, InputError> {
-        decimal(self.bytes(column).trim_ascii()).ok_or_else(|| self.not_a_number(column, what))
+        whole(self.bytes(column).trim_ascii()).ok_or_else(|| self.not_a_number(column, what))
     }
 
     /// A whole number, or none where the cell is empty.
@@ -148,7 +199,11 @@ impl<R: BufRead> Table<R> {
 
     /// The error of a cell with this message.
     pub(crate) fn at_cell(&self, column: usize, message: impl Into<String>) -> InputError {
-        let place = Some(Place::Column(self.line, self.cells[column].start + 1));
+        self.at_byte(self.cells[column].start, message)
+    }
+
+    fn at_byte(&self, byte: usize, message: impl Into<String>) -> InputError {
+        let place = Some(Place::Column(self.line, byte + 1));
         InputError { file: self.file.clone(), place, message: message.into() }
     }
 
@@ -172,6 +227,17 @@ impl<R: BufRead> Table<R> {
             return Err(self.at_line(format!("expected lines of at most {LONGEST_LINE} bytes")));
         }
         Ok(read > 0)
+    }
+}
+
+/// As [`decimal`]; zeros after a point may follow, as pandas writes whole numbers beside empty cells.
+pub(crate) fn whole(cell: &[u8]) -> Option<u64> {
+    match cell.iter().position(|&byte| byte == b'.') {
+        Some(point) if !cell[point + 1..].is_empty() && cell[point + 1..].iter().all(|&b| b == b'0') => {
+            decimal(&cell[..point])
+        }
+        Some(_) => None,
+        None => decimal(cell),
     }
 }
 

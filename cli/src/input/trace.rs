@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use sublet_core::trace::{Event, Op, Row};
 
-use super::table::{Table, decimal};
+use super::table::{Table, whole};
 use super::{Format, Recognised};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
@@ -25,9 +25,7 @@ pub(super) const FORMAT: Format = Format {
 
 /// Reads what follows the header.
 pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
-    if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
-        return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
-    }
+    let notes: Vec<String> = table.unread(&COLUMNS).into_iter().collect();
     let [time, event, block, bytes, op] = [
         table.column("time_ns")?,
         table.column("event")?,
@@ -78,15 +76,16 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     if rows.is_empty() {
         return Err(table.at_line("expected a row, found only the header"));
     }
-    Problem::of_trace(file, rows, names).map_err(|BadRow { row, message }| {
+    let problem = Problem::of_trace(file, rows, names).map_err(|BadRow { row, message }| {
         InputError::line(file, lines.get(row as usize).copied().unwrap_or_default(), message)
-    })
+    })?;
+    Ok(Problem { notes, ..problem })
 }
 
 /// An empty cell, `K`, or `K'` for a recomputed op.
 fn parse_op(cell: &[u8]) -> Option<Op> {
     let cell = cell.trim_ascii();
-    let number = |digits| decimal(digits).and_then(|k| u32::try_from(k).ok());
+    let number = |digits| whole(digits).and_then(|k| u32::try_from(k).ok());
     match cell.strip_suffix(b"'") {
         _ if cell.is_empty() => Some(Op::None),
         Some(digits) => number(digits).map(Op::Rerun),

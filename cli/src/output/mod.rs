@@ -43,6 +43,10 @@ pub(crate) fn write(file: &str, content: impl FnOnce(&mut Out<'_>) -> io::Result
     if file == "-" {
         return write_to(&mut io::stdout().lock(), content).map_err(|e| Failure::printing(&e));
     }
+    let folder = Path::new(file).parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
+    if let Some(folder) = folder {
+        return Err(Failure::Usage(format!("{file} cannot be written: there is no folder {}", folder.display())));
+    }
     replace(Path::new(file), content).map_err(|e| Failure::Usage(format!("{file} cannot be written: {e}")))
 }
 
