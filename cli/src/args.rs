@@ -15,8 +15,9 @@ use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 
 use crate::commands::generate::GenerateArgs;
-use crate::commands::model::args::{Kernels, ModelArgs};
+use crate::commands::model::args::ModelArgs;
 use crate::input::FORMATS;
+use crate::model::kernels::Kernels;
 use crate::text::bank::NamedBank;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
@@ -361,9 +362,9 @@ pub(crate) struct VerifyArgs {
     pub(crate) input: String,
     /// A plan: id,offset and, if there are such columns, lower,upper,size; by default the plan inside a .tflite
     pub(crate) plan: Option<String>,
-    /// For a plan in a model: outputs may reach into inputs as far as these kernels have read them
-    #[arg(long, value_name = "KERNELS", conflicts_with = "plan")]
-    pub(crate) overlap: Option<Kernels>,
+    /// For a plan in a model: the kernels that run it. By default those on which the file says that its plan relies
+    #[arg(long, visible_alias = "overlap", value_name = "KERNELS", conflicts_with = "plan")]
+    pub(crate) kernels: Option<Kernels>,
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]
     pub(crate) rewritten: Option<String>,
@@ -375,7 +376,7 @@ pub(crate) struct VerifyArgs {
         long,
         value_name = "NAME=SIZE[:COST][:align=BYTES]",
         value_parser = NamedBank::parse,
-        conflicts_with_all = ["capacity", "overlap", "rewritten"]
+        conflicts_with_all = ["capacity", "kernels", "rewritten"]
     )]
     pub(crate) bank: Vec<NamedBank>,
     /// The device whose links to the host are simulated
@@ -439,9 +440,9 @@ pub(crate) struct ConvertArgs {
     /// For LP text: the end of the arena, which is W in the program
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) capacity: Option<u64>,
-    /// For a model, as LP text: outputs may reach into the input that their operator reads last, as in `plan`
-    #[arg(long, value_name = "KERNELS")]
-    pub(crate) overlap: Option<Kernels>,
+    /// For a model, as LP text: outputs may reach into inputs as far as these kernels have read them
+    #[arg(long, visible_alias = "overlap", value_name = "KERNELS")]
+    pub(crate) kernels: Option<Kernels>,
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

@@ -40,6 +40,13 @@ pub(crate) struct Outcome<'a> {
     /// How many tensors the plan in a model leaves to the runtime, if there are any: they are in no other figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left_out: Option<usize>,
+    /// Scratch tensors whose place another compiler has decided: they count for the peak, and what lies there with them is
+    /// not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unchecked: Vec<String>,
+    /// The kernels that a model's plan relies on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernels: Option<&'static str>,
     /// A lower bound on the peak: where no plan fits, or where a search has looked for a bound above the max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<u64>,
@@ -69,6 +76,8 @@ impl<'a> Outcome<'a> {
             answer: None,
             verified: true,
             left_out: None,
+            unchecked: Vec::new(),
+            kernels: None,
             lower_bound: None,
             nodes: None,
             model: None,
@@ -90,6 +99,8 @@ impl<'a> Outcome<'a> {
             answer: None,
             verified: false,
             left_out: None,
+            unchecked: Vec::new(),
+            kernels: None,
             lower_bound: None,
             nodes: None,
             model: None,
@@ -117,6 +128,13 @@ impl<'a> Outcome<'a> {
             writeln!(out, "search    {nodes} nodes, at least {}", size(lower_bound))?;
         }
         writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })?;
+        if let Some(kernels) = self.kernels {
+            writeln!(out, "kernels   {kernels}")?;
+        }
+        if !self.unchecked.is_empty() {
+            let names = self.unchecked.join(", ");
+            writeln!(out, "note      another compiler has placed {names}: what lies there too is not looked at")?;
+        }
         if let Some(left_out) = self.left_out {
             let tensors = if left_out == 1 { "1 tensor" } else { &format!("{left_out} tensors") };
             writeln!(out, "note      the plan leaves {tensors} to the runtime, not counted here")?;

@@ -44,10 +44,12 @@ fn each_means_needs_no_more_than_without_and_what_is_written_verifies() {
         let overlap = if options.contains(&"--overlap") { &["--overlap", "reference"][..] } else { &[] };
         let verified = sublet(&[&["verify", &out, "--json"], overlap].concat());
         assert_eq!(verified.status, 0, "{}", verified.err);
-        // If a model that holds a plan is planned again, the new plan replaces the old one.
+        // If a model that holds a plan is planned again, that plan stays, or is replaced where this is asked for.
         let again = folder.path("again.tflite");
-        plan(&out, &["--output", &again]);
+        assert_eq!(plan(&out, &["--output", &again])["peak"], peak);
         let long = |file: &str| fs::read(file).unwrap().len();
+        assert_eq!(long(&again), long(&out));
+        assert_eq!(plan(&out, &["--replace-plan", "--output", &again])["kept"], false);
         assert!(long(&again) > long(&out) && plan(&again, &[])["peak"].as_u64().unwrap() <= plain);
     }
 }

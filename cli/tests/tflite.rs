@@ -325,7 +325,7 @@ fn open_shapes_and_texts_are_told() {
 }
 
 #[test]
-fn the_plan_in_a_model_can_be_written_as_a_table_and_its_verifier_knows_what_was_forgotten() {
+fn the_plan_in_a_model_can_be_written_as_a_table_and_is_verified_for_the_kernels_it_relies_on() {
     let folder = Folder::new();
     let mut graph = chain(AVERAGE_POOL_2D, &[1, 8, 8, 4]);
     graph.tensors[1].shape = &[1, 4, 4, 4];
@@ -333,10 +333,14 @@ fn the_plan_in_a_model_can_be_written_as_a_table_and_its_verifier_knows_what_was
     let bytes = model(&[graph], None);
     let (out, csv) = (folder.path("planned.tflite"), folder.path("plan.csv"));
     assert_eq!(plan(&folder, &bytes, &["--overlap", "reference", "--output", &out]).status, 0);
-    let forgot = sublet(&["verify", &out]);
-    assert!(forgot.status == 1 && forgot.err.contains("it is valid with --overlap reference"), "{}", forgot.err);
-    assert_eq!(sublet(&["convert", &out, &csv]).status, 1);
-    assert_eq!(sublet(&["convert", &out, &csv, "--overlap", "reference"]).status, 0);
+    // The file says on which kernels its plan relies; for others it is wrong.
+    assert_eq!(sublet(&["verify", &out, "--json"]).json()["kernels"], "reference");
+    for kernels in ["portable", "cmsis-nn", "esp-nn"] {
+        let other = sublet(&["verify", &out, "--kernels", kernels]);
+        assert!(other.status == 1 && other.err.contains("it is valid with --kernels reference"), "{}", other.err);
+    }
+    assert_eq!(sublet(&["convert", &out, &csv, "--kernels", "portable"]).status, 1);
+    assert_eq!(sublet(&["convert", &out, &csv]).status, 0);
     let text = fs::read_to_string(&csv).unwrap();
     assert_eq!((text.lines().count(), text.lines().next()), (4, Some("id,lower,upper,size,offset")));
 }
@@ -506,4 +510,65 @@ fn tflm_places_what_is_never_used() {
     let wrong = folder.file("wrong.txt", log(16, 0));
     let ran = plan(&folder, &bytes, &["--tflm-log", &wrong]);
     assert!(ran.status == 2 && ran.err.contains("tensor of 32 bytes, used from -1 to -1"), "{}", ran.err);
+}
+
+/// A model as a compiler for an accelerator leaves it: an operator of its own, whose scratch lies over its input and its
+/// output, where its commands expect them.
+fn compiled(folder: &Folder) -> String {
+    let graph = Graph {
+        tensors: vec![tensor(&[16]), tensor(&[64]), tensor(&[4]), tensor(&[4])],
+        operators: vec![operator(CUSTOM, &[1, 0], &[2]), operator(EXP, &[2], &[3])],
+        inputs: &[0],
+        outputs: &[3],
+    };
+    let out = folder.path("compiled.tflite");
+    let ran = plan(folder, &model(&[graph], None), &["--output", &out]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    with_offsets(&out, [32, 0, 16, 128])
+}
+
+/// Overwrites the offsets of the plan in a file.
+fn with_offsets<const N: usize>(file: &str, offsets: [i32; N]) -> String {
+    let mut bytes = fs::read(file).unwrap();
+    let begin = [1, 1, u32::try_from(N).unwrap()].map(u32::to_le_bytes).concat();
+    let at = bytes.windows(12).position(|window| window == begin).unwrap() + 12;
+    bytes[at..at + 4 * N].copy_from_slice(&offsets.map(i32::to_le_bytes).concat());
+    fs::write(file, bytes).unwrap();
+    file.to_owned()
+}
+
+fn offsets_in<const N: usize>(file: &str) -> [i32; N] {
+    let bytes = fs::read(file).unwrap();
+    let begin = [1, 1, u32::try_from(N).unwrap()].map(u32::to_le_bytes).concat();
+    let at = bytes.windows(12).position(|window| window == begin).unwrap() + 12;
+    std::array::from_fn(|k| i32::from_le_bytes(bytes[at + 4 * k..at + 4 * k + 4].try_into().unwrap()))
+}
+
+#[test]
+fn a_plan_that_is_there_is_kept() {
+    let folder = Folder::new();
+    let (file, out) = (compiled(&folder), folder.path("out.tflite"));
+    let verified = sublet(&["verify", &file, "--json"]);
+    // The scratch has 256 bytes from address 0 on.
+    assert_eq!((verified.status, &verified.json()["peak"]), (0, &256.into()), "{}", verified.err);
+    let ran = sublet(&["plan", &file, "--reorder", "--in-place", "--json", "--output", &out]);
+    let json = ran.json();
+    assert_eq!((&json["peak"], &json["kept"], &json["solver"]), (&256.into(), &true.into(), &"file".into()));
+    assert_eq!(fs::read(&out).unwrap(), fs::read(&file).unwrap());
+    // What the compiler has not placed moves, and nothing else: no plan has its two tensors in other places.
+    let ran = sublet(&["plan", &file, "--replace-plan", "--json", "--output", &out]);
+    assert_eq!((ran.status, &ran.json()["kept"], &ran.json()["peak"]), (0, &false.into(), &272.into()), "{}", ran.err);
+    assert_eq!(offsets_in(&out), [32, 0, 16, 256]);
+    assert_eq!(sublet(&["verify", &out]).status, 0);
+    // What the compiler does not answer for is looked at: the output of the second operator over its input.
+    let wrong = sublet(&["verify", &with_offsets(&file, [32, 0, 16, 20])]);
+    assert!(wrong.status == 1 && wrong.err.contains("multiple of 16"), "{}", wrong.err);
+    with_offsets(&file, [32, 0, 16, 0]);
+    assert_eq!(sublet(&["verify", &file]).status, 0);
+    let graph = chain(EXP, &[8]);
+    let chained = folder.path("chained.tflite");
+    assert_eq!(plan(&folder, &model(&[graph], None), &["--output", &chained]).status, 0);
+    let wrong = sublet(&["plan", &with_offsets(&chained, [0, 16, 0])]);
+    assert!(wrong.status == 1 && wrong.err.contains("--replace-plan makes another one"), "{}", wrong.err);
+    assert_eq!(sublet(&["plan", &chained, "--replace-plan"]).status, 0);
 }

@@ -21,9 +21,12 @@ CHOICES = {
     "in_place": ["--in-place"],
     "reorder": ["--reorder"],
     "reorder_in_place": ["--reorder", "--in-place"],
+    "portable": ["--reorder", "--in-place", "--overlap"],
     "overlap": ["--overlap", "reference"],
     "all": ["--reorder", "--in-place", "--overlap", "reference"],
 }
+# Its rows are copied by memcpy, which may do anything where they overlap, and does what is expected in this C library.
+LUCKY = ["own_moved_strided_slice"]
 # What the models of others took before this was committed: no plan may take more. Head, and the whole arena.
 MOST = {
     "mlperf_vww_int8": (36880, 66832),
@@ -100,7 +103,7 @@ def too_far(path, truth):
             return o
 
         with_offsets(path, target, raised)
-        done = subprocess.run([SUBLET, "verify", target, "--overlap", "reference"], capture_output=True, text=True)
+        done = subprocess.run([SUBLET, "verify", target], capture_output=True, text=True)
         if done.returncode == 1 and re.search(rf"block {t}:.* is written over block ", done.stderr):
             tried += 1
             if differs(tflm(target), truth):
@@ -124,7 +127,7 @@ def check(path, folder):
         assert not differs(ran, truth), f"{name} {choice}: outputs differ: {ran}"
         # What kernels ask for comes on top, and TFLM's head has 16 bytes of its own where it asks for none.
         assert abs(ran["head"] - out["tflm_head"]) <= 16 or truth["head"] != out["tflm_greedy"], (name, choice, ran["head"], out["tflm_head"])
-        sublet(["verify", planned, *(["--overlap", "reference"] if "--overlap" in options else [])])
+        sublet(["verify", planned])
         if expected is not None and "--overlap" not in options:
             assert litert(planned) == expected, f"{name} {choice}: LiteRT gives other outputs"
         row.append(f"{choice} {out['peak']} ({ran['total']})")
@@ -134,11 +137,16 @@ def check(path, folder):
         assert out["peak"] <= head and (total is None or ran["total"] <= total), (name, out["peak"], ran["total"])
     control = os.path.join(folder, f"{name}.control.tflite")
     with_offsets(planned, control, lambda o: np.where(o >= 0, 0, o))
-    message = sublet(["verify", control, "--overlap", "reference"], fails=True)
-    assert "block" in message, message
-    assert differs(tflm(control), truth), f"{name}: all offsets 0, and nobody notices"
+    done = subprocess.run([SUBLET, "verify", control], capture_output=True, text=True)
+    if done.returncode == 1:
+        assert "block" in done.stderr, done.stderr
+        assert differs(tflm(control), truth) or name in LUCKY, f"{name}: all offsets 0, and nobody notices"
+    else:
+        # Every tensor of such a model may lie over its input.
+        assert done.returncode == 0 and not differs(tflm(control), truth), f"{name}: all offsets 0 are no plan: {done.stderr}"
     found, tried = too_far(planned, truth)
     row.append(f"16 bytes too far: {'differs' if found else 'not seen'} of {tried}")
+    assert found or not name.startswith("own_moved_") or name in LUCKY, f"{name}: nobody notices 16 bytes: {row}"
     return "  ".join(row), found
 
 

@@ -104,6 +104,52 @@ class Builder:
     def logistic(self, t):
         return self.operator(OPERATORS.LOGISTIC, [t], self.shape(t))
 
+    def numbers(self, *values):
+        data = np.array(values, np.int32)
+        return self.tensor(data.shape, data)
+
+    def pad(self, t, edges):
+        """Zeros before and behind each axis."""
+        shape = [before + size + behind for size, (before, behind) in zip(self.shape(t), edges)]
+        return self.operator(OPERATORS.PAD, [t, self.numbers(*edges)], shape, schema.PadOptionsT(), schema.BuiltinOptions.PadOptions)
+
+    def padded(self, t, size):
+        """Zeros around an image, as PyTorch puts them before a convolution."""
+        edge = (size // 2, size // 2)
+        return self.pad(t, [(0, 0), edge, edge, (0, 0)])
+
+    def valid(self, t, channels, size=3, stride=1, depthwise=False):
+        """A convolution that pads nothing."""
+        options = schema.DepthwiseConv2DOptionsT() if depthwise else schema.Conv2DOptionsT()
+        options.padding = schema.Padding.VALID
+        options.strideW = options.strideH = stride
+        options.dilationWFactor = options.dilationHFactor = 1
+        deep = self.shape(t)[3]
+        if depthwise:
+            channels, options.depthMultiplier = deep, 1
+        kernel = self.weights([1, size, size, deep] if depthwise else [channels, size, size, deep])
+        shape = [1] + [(n - size) // stride + 1 for n in self.shape(t)[1:3]] + [channels]
+        code, kind = (
+            (OPERATORS.DEPTHWISE_CONV_2D, schema.BuiltinOptions.DepthwiseConv2DOptions)
+            if depthwise
+            else (OPERATORS.CONV_2D, schema.BuiltinOptions.Conv2DOptions)
+        )
+        return self.operator(code, [t, kernel, self.weights([channels])], shape, options, kind)
+
+    def several(self, code, inputs, shapes, options=None, options_type=0):
+        """An operator with several outputs."""
+        first = self.operator(code, inputs, shapes[0], options, options_type)
+        more = [self.tensor(shape) for shape in shapes[1:]]
+        self.graph.operators[-1].outputs = [first] + more
+        return [first] + more
+
+    def concat(self, tensors, axis):
+        options = schema.ConcatenationOptionsT()
+        options.axis = axis
+        shape = list(self.shape(tensors[0]))
+        shape[axis] = sum(self.shape(t)[axis] for t in tensors)
+        return self.operator(OPERATORS.CONCATENATION, tensors, shape, options, schema.BuiltinOptions.ConcatenationOptions)
+
     def reshape(self, t, shape):
         options = schema.ReshapeOptionsT()
         options.newShape = list(shape)
@@ -214,6 +260,98 @@ def branches(seed, order):
     return b
 
 
+def mobilenet(seed):
+    """A MobileNet as exporters of PyTorch write it: zeros are put around an image by an operator of their own."""
+    b = Builder(seed)
+    t = b.valid(b.padded(b.input([1, 48, 48, 3]), 3), 8, stride=2)
+    for channels, stride in [(16, 1), (24, 2), (24, 1), (32, 2), (32, 1)]:
+        inside = b.relu(b.valid(t, channels * 2, size=1))
+        inside = b.relu(b.valid(b.padded(inside, 3), 0, stride=stride, depthwise=True))
+        out = b.valid(inside, channels, size=1)
+        t = b.add(t, out) if b.shape(t) == b.shape(out) else out
+    b.output(b.pool(t))
+    return b
+
+
+def moved(kind):
+    """One operator that moves elements about, between two that are cheap in memory."""
+    b = Builder(sum(map(ord, kind)))
+    t = b.relu(b.input([1, 12, 10, 8]))
+    o, types = OPERATORS, schema.BuiltinOptions
+
+    def options(of, **fields):
+        for name, value in fields.items():
+            assert hasattr(of, name), name
+            setattr(of, name, value)
+        return of
+
+    if kind == "pad":
+        t = b.pad(t, [(0, 0), (2, 1), (1, 3), (0, 0)])
+    elif kind == "padv2":
+        value = b.tensor([1], np.array([0.5], np.float32))
+        edges = [(0, 0), (1, 2), (0, 1), (2, 1)]
+        shape = [1, 15, 11, 11]
+        t = b.operator(o.PADV2, [t, b.numbers(*edges), value], shape, schema.PadV2OptionsT(), types.PadV2Options)
+    elif kind == "concat_first":
+        t = b.concat([t, b.logistic(t)], 1)
+    elif kind == "concat_last":
+        t = b.concat([b.relu(t), b.logistic(t)], 3)
+    elif kind == "split_first":
+        parts = b.several(o.SPLIT, [b.numbers(1), t], [[1, 6, 10, 8]] * 2, options(schema.SplitOptionsT(), numSplits=2), types.SplitOptions)
+        t = b.add(*parts)
+    elif kind == "split_last":
+        parts = b.several(o.SPLIT, [b.numbers(3), t], [[1, 12, 10, 4]] * 2, options(schema.SplitOptionsT(), numSplits=2), types.SplitOptions)
+        t = b.add(*parts)
+    elif kind == "pack":
+        t = b.operator(o.PACK, [b.relu(t), b.logistic(t)], [1, 2, 12, 10, 8], options(schema.PackOptionsT(), valuesCount=2, axis=1), types.PackOptions)
+    elif kind == "unpack":
+        parts = b.several(o.UNPACK, [t], [[1, 10, 8]] * 12, options(schema.UnpackOptionsT(), num=12, axis=1), types.UnpackOptions)
+        t = b.add(b.add(parts[0], parts[5]), parts[11])
+    elif kind == "slice":
+        t = b.operator(o.SLICE, [t, b.numbers(0, 1, 2, 0), b.numbers(1, 10, 7, 8)], [1, 10, 7, 8], schema.SliceOptionsT(), types.SliceOptions)
+    elif kind == "strided_slice":
+        ends = [b.numbers(0, 0, 0, 0), b.numbers(1, 12, 10, 8), b.numbers(1, 1, 2, 1)]
+        t = b.operator(o.STRIDED_SLICE, [t] + ends, [1, 12, 5, 8], schema.StridedSliceOptionsT(), types.StridedSliceOptions)
+    elif kind == "reversed_slice":
+        ends = [b.numbers(0, -1, 0, 0), b.numbers(1, -13, 10, 8), b.numbers(1, -1, 1, 1)]
+        t = b.operator(o.STRIDED_SLICE, [t] + ends, [1, 12, 10, 8], schema.StridedSliceOptionsT(), types.StridedSliceOptions)
+    elif kind == "transpose":
+        t = b.operator(o.TRANSPOSE, [t, b.numbers(0, 2, 1, 3)], [1, 10, 12, 8], schema.TransposeOptionsT(), types.TransposeOptions)
+    elif kind == "nearest":
+        t = b.operator(
+            o.RESIZE_NEAREST_NEIGHBOR, [t, b.numbers(24, 20)], [1, 24, 20, 8],
+            options(schema.ResizeNearestNeighborOptionsT(), halfPixelCenters=True), types.ResizeNearestNeighborOptions,
+        )
+    elif kind == "bilinear":
+        t = b.operator(
+            o.RESIZE_BILINEAR, [t, b.numbers(17, 23)], [1, 17, 23, 8],
+            options(schema.ResizeBilinearOptionsT(), halfPixelCenters=True), types.ResizeBilinearOptions,
+        )
+    elif kind == "space_to_batch":
+        t = b.operator(
+            o.SPACE_TO_BATCH_ND, [t, b.numbers(2, 2), b.numbers((1, 1), (0, 2))], [4, 7, 6, 8],
+            schema.SpaceToBatchNDOptionsT(), types.SpaceToBatchNDOptions,
+        )
+    elif kind == "batch_to_space":
+        t = b.reshape(t, [4, 6, 5, 8])
+        t = b.operator(
+            o.BATCH_TO_SPACE_ND, [t, b.numbers(2, 2), b.numbers((1, 0), (0, 1))], [1, 11, 9, 8],
+            schema.BatchToSpaceNDOptionsT(), types.BatchToSpaceNDOptions,
+        )
+    elif kind == "space_to_depth":
+        t = b.operator(o.SPACE_TO_DEPTH, [t], [1, 6, 5, 32], options(schema.SpaceToDepthOptionsT(), blockSize=2), types.SpaceToDepthOptions)
+    elif kind == "depth_to_space":
+        t = b.operator(o.DEPTH_TO_SPACE, [t], [1, 24, 20, 2], options(schema.DepthToSpaceOptionsT(), blockSize=2), types.DepthToSpaceOptions)
+    b.output(b.logistic(t))
+    return b
+
+
+MOVED = (
+    "pad padv2 concat_first concat_last split_first split_last pack unpack slice strided_slice reversed_slice transpose nearest "
+    "bilinear space_to_batch batch_to_space space_to_depth depth_to_space"
+).split()
+
+
 def main(folder):
     os.makedirs(folder, exist_ok=True)
     models = {f"own_chain{s}": chain(s) for s in range(6)}
@@ -221,6 +359,8 @@ def main(folder):
     models |= {f"own_randwire{n}": randwire(n, n) for n in (8, 16, 32)}
     models |= {f"own_small_world{n}": small_world(n, 1) for n in (32,)}
     models |= {f"own_branches_{o}": branches(1, o) for o in ("good", "bad")}
+    models["own_mobilenet"] = mobilenet(1)
+    models |= {f"own_moved_{kind}": moved(kind) for kind in MOVED}
     for name, builder in models.items():
         builder.write(os.path.join(folder, name + ".tflite"))
 

@@ -28,11 +28,12 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let results = [("OUTPUT", Some(args.output.as_str())), ("the file of operators", operators.as_deref())];
     output::each_elsewhere(&args.input, &results)?;
     let mut problem = input::read(&args.input)?;
-    if args.overlap.is_some() {
+    if let Some(kernels) = args.kernels {
         let model = problem.model.as_deref().filter(|_| matches!(format, Format::Lp | Format::Plan));
-        let message = "--overlap is for a model as LP text, or for the plan in a model";
+        let message = "--kernels is for a model as LP text, or for the plan in a model";
         let (model, _) = model.ok_or_else(|| Failure::Usage(message.into()))?;
-        problem.overlaps = overlaps_in_file_order(model).map_err(|message| InputError::file(&args.input, message))?;
+        problem.overlaps =
+            overlaps_in_file_order(model, kernels).map_err(|message| InputError::file(&args.input, message))?;
     }
     match format {
         Format::Instance => output::write(&args.output, |out| output::instance(&problem, out)),
@@ -100,7 +101,7 @@ fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     if let Some((model, _)) = problem.model.as_deref()
         && let Some(held) = &model.plan
     {
-        let held = told(&args.input, model, held, args.overlap.is_some())?;
+        let held = told(&args.input, model, held, args.kernels.or(model.relies_on).unwrap_or_default())?;
         return write_plan(args, &held.problem, &held.offsets);
     }
     let offset = |(id, block): (&String, &sublet_core::Block)| {

@@ -1,6 +1,7 @@
 //! `sublet plan`: gives every block an address, and proves the plan before it is printed.
 
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::time::Instant;
 
 use sublet_core::place::Summary;
@@ -12,7 +13,7 @@ use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
-use crate::model::plan::PlanError;
+use crate::model::plan::{PlanError, Planned, Plans};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
@@ -37,25 +38,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
-    let mut plans = model.as_deref().map(|(model, _)| model::plans(args, model, &scratch));
-    let mut planned = None;
-    let solved = if let Some(plans) = &mut plans {
-        match progress::during("placing", |bar| plans.best(args.model.means(), bar)) {
-            Ok(found) => {
-                let mut solved = found.planned.solved.clone();
-                solved.summary.lower_bound = found.lower_bound;
-                planned = Some(found.planned);
-                Ok(solved)
-            }
-            Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {
-                problem = *of;
-                Err(e)
-            }
-            Err(e) => return Err(e.into()),
-        }
-    } else {
-        progress::during("placing", |bar| solve::solve(&problem.blocks, constraints, &args.solve, bar))
-    };
+    let (solved, planned, mut plans) = place(args, &mut problem, model.as_deref().map(|(model, _)| model), &scratch)?;
+    let is_kept = planned.as_deref().is_some_and(|planned| planned.is_of_file);
     let seconds = begin.elapsed().as_secs_f64();
     let problem = planned.as_deref().map_or(&problem, |planned| &planned.problem);
     let Solved { offsets, summary } = match solved {
@@ -69,7 +53,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         }
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
-    let plan = verified(problem, &offsets, &constraints)?;
+    let plan = if is_kept {
+        model::verified_kept(args, problem, &offsets, &constraints)?
+    } else {
+        verified(problem, &offsets, &constraints)?
+    };
     if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
         model::write(args, model, bytes, planned)?;
     }
@@ -81,18 +69,23 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         output::write(file, |out| output::json(&certificate, out))?;
     }
     // Where outputs reach into inputs, there is only one solver.
-    let solver_name = if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" };
+    let solver_name = match () {
+        () if is_kept => "file",
+        () if problem.overlaps.is_empty() => summary.solver.name(),
+        () => "overlapping",
+    };
     // Where operators may be reordered, a plan is optimal only if its order is known to need the least.
     let least_order = planned.as_deref().is_some_and(|planned| planned.ordered.is_some_and(|o| o.is_least()));
-    let optimal = plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
+    let optimal = !is_kept && plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
     if let Some(file) = &args.report {
         write_report(file, problem, &plan, (solver_name, optimal), (summary, seconds))?;
     }
     let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
-    let known = model.as_deref().zip(plans.as_mut()).zip(planned.as_deref());
-    let known = known.map(|(((model, _), plans), planned)| ModelOutcome::of(args, model, &scratch, plans, planned));
+    let known = model.as_deref().zip(planned.as_deref());
+    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, plans.as_mut(), planned));
+    let peak = planned.as_deref().map_or(0, |planned| planned.scratch_end).max(plan.peak());
     let outcome = Outcome {
         model: known.as_ref(),
         solver: Some(solver_name),
@@ -101,6 +94,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         optimal,
         lower_bound: searched.map(|s| s.lower_bound),
         nodes: searched.map(|s| s.nodes),
+        peak: Some(peak),
+        ratio: (peak == plan.peak()).then(|| plan.ratio()),
+        kernels: planned.as_deref().map(|planned| planned.kernels.name()),
         ..Outcome::of(&plan, &args.input)
     };
     print(args, &outcome)?;
@@ -108,6 +104,38 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         eprintln!("proof     {said}");
     }
     Ok(())
+}
+
+/// A placement of the blocks, or why there is none. For a model also its plan, which is the one in its file or made by the
+/// means that are asked for, and the plans by other means. Where none fits, `problem` becomes the one that comes closest.
+#[expect(clippy::type_complexity, reason = "read once")]
+fn place<'a>(
+    args: &'a PlanArgs,
+    problem: &mut Problem,
+    model: Option<&'a Model>,
+    scratch: &'a [(u32, u64)],
+) -> Result<(Result<Solved, Error>, Option<Rc<Planned>>, Option<Plans<'a>>), Failure> {
+    let Some(model) = model else {
+        let constraints = args.constraints.get();
+        let solve = |bar: &_| solve::solve(&problem.blocks, constraints, &args.solve, bar);
+        return Ok((progress::during("placing", solve), None, None));
+    };
+    if let Some(kept) = model::kept(args, model)? {
+        return Ok((Ok(kept.solved.clone()), Some(Rc::new(kept)), None));
+    }
+    let mut plans = model::plans(args, model, scratch);
+    match progress::during("placing", |bar| plans.best(args.model.means(), bar)) {
+        Ok(found) => {
+            let mut solved = found.planned.solved.clone();
+            solved.summary.lower_bound = found.lower_bound;
+            Ok((Ok(solved), Some(found.planned), Some(plans)))
+        }
+        Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {
+            *problem = *of;
+            Ok((Err(e), None, Some(plans)))
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Refuses two results in one place, or one over the input. A plan may be written into the model that it is for.

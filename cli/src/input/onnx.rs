@@ -172,13 +172,7 @@ impl<'a> Values<'a> {
         }
         let (bytes, shape) = self.shape(name)?;
         let number = u32::try_from(self.tensors.len()).map_err(|_| "there are too many tensors".to_owned())?;
-        self.tensors.push(Tensor {
-            name: cell_name(self.tensors.len(), name),
-            bytes,
-            shape,
-            stateful: false,
-            open: false,
-        });
+        self.tensors.push(Tensor { name: cell_name(self.tensors.len(), name), bytes, shape, ..Tensor::default() });
         self.numbers.insert(name, number);
         Ok(Some(number))
     }
@@ -250,14 +244,13 @@ fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, 
         if functions.contains(&kind) || node.attribute.iter().any(|a| a.g.is_some() || !a.graphs.is_empty()) {
             with_graphs.insert(kind.clone());
         }
-        let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
-        let leading = [operand(0), operand(1)];
+        let operands = node.input.iter().map(|name| values.numbers.get(name.as_str()).copied()).collect();
         let is_pure = !functions.contains(&kind) && is_pure(node);
         operators.push(Operator {
             kind,
             number,
             inputs: reads,
-            leading,
+            operands,
             outputs,
             time_ns: time_ns(node)?,
             is_pure,

@@ -1,12 +1,63 @@
-//! What an operator may do with the memory of its inputs, and which operators ask for more.
+//! What an operator may do with the memory of its inputs, by the kernels that run it.
 //!
-//! An operator may do two things. *In place*: the output lies exactly over an input. This holds for kernels that read
-//! an element no later than they write it, as elementwise ones do whoever wrote them; and for views, which then do
-//! nothing. *Overlap*: the output begins below the input and reaches into it, as far as the kernel has read it. This
-//! holds for TFLM's reference kernels only, which go over the output row by row (Blacker et al. 2020, "diagonal
-//! memory").
+//! *In place*: the output lies exactly over an input. This holds for kernels that read an element no later than they
+//! write it, and for views, which then do nothing. *Parts*: what is put together lies where it ends up, and what is taken
+//! apart stays where it is; the kernel copies it onto itself. *Overlap*: the output begins below the input and reaches
+//! into it, as far as the kernel has read it (Blacker et al. 2020, "diagonal memory optimisation").
 
-use super::{Model, Operator, Tensor, Window};
+use clap::ValueEnum;
+
+use super::walk::{self, Rows};
+use super::{Model, Operator, Options, Tensor, Window};
+
+/// The kernels that run a model, as far as they differ in what they allow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub(crate) enum Kernels {
+    /// Only what holds for all of the others
+    #[default]
+    Portable,
+    /// TFLM's reference kernels, portable C++
+    Reference,
+    /// Arm's for Cortex-M
+    CmsisNn,
+    /// Espressif's for ESP32-S3 and ESP32-P4
+    EspNn,
+}
+
+impl Kernels {
+    /// The name by which the command line and a model's metadata call them.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Reference => "reference",
+            Self::CmsisNn => "cmsis-nn",
+            Self::EspNn => "esp-nn",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|kernels| kernels.name() == name)
+    }
+
+    /// How the kernel of such an operator copies rows where TFLM's reference kernel does as told; none where that is not
+    /// known. Those of CMSIS-NN are `arm_pad_s8` and `arm_transpose_s8`.
+    fn rows(self, kind: &str, reference: Rows) -> Option<Rows> {
+        match (self, kind) {
+            (Self::Portable | Self::CmsisNn, "PAD" | "PADV2") => Some(Rows::AtOnce),
+            (Self::Portable | Self::CmsisNn, "TRANSPOSE") => None,
+            _ => Some(reference),
+        }
+    }
+}
+
+/// A tensor that may lie in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) outer: u32,
+    pub(crate) inner: u32,
+    /// Where the inner one begins, in bytes from the begin of the outer one.
+    pub(crate) at: u64,
+}
 
 // Names without underscores, in capitals: `LEAKYRELU` is TensorFlow's `LEAKY_RELU` and ONNX's `LeakyRelu`.
 
@@ -57,6 +108,11 @@ pub(crate) fn may_ask(kind: &str) -> bool {
     ASKING.contains(&kind) || kind.starts_with("Signal") || kind == "TFLite_Detection_PostProcess"
 }
 
+/// Whether TFLM has a kernel for an operator that the format knows by its name alone.
+fn is_of_tflm(custom: &str) -> bool {
+    custom.starts_with("Signal") || ["TFLite_Detection_PostProcess", "CIRCULAR_BUFFER", "TFLM_DECODE"].contains(&custom)
+}
+
 /// What TFLM's reference kernels are known to ask for: operators, and the bytes that each needs besides its operands. A
 /// `TRANSPOSE_CONV` of integers asks for a sum for each element of its output: 4 bytes where the element has 8 bits,
 /// 8 bytes where it has 16.
@@ -71,6 +127,28 @@ pub(crate) fn known_scratch(model: &Model) -> Vec<(u32, u64)> {
     (0..).zip(&model.operators).filter_map(asked).collect()
 }
 
+/// Whether another compiler than the runtime's own planner decides where an operator's tensors lie: such as Vela for the
+/// operators of Ethos-U, whose commands have addresses in them.
+pub(crate) fn is_compiled(operator: &Operator) -> bool {
+    operator.is_custom && !is_of_tflm(&operator.kind)
+}
+
+/// The tensors of such operators that the file's plan gives an offset.
+pub(crate) fn compiled(model: &Model) -> impl Iterator<Item = (u32, u64)> {
+    let plan = model.plan.as_deref().unwrap_or_default();
+    let mut tensors: Vec<u32> = model
+        .operators
+        .iter()
+        .filter(|o| is_compiled(o))
+        .flat_map(|o| o.inputs.iter().chain(&o.outputs))
+        .copied()
+        .collect();
+    tensors.sort_unstable();
+    tensors.dedup();
+    let placed = |tensor: u32| Some((tensor, u64::try_from(*plan.get(tensor as usize)?).ok()?));
+    tensors.into_iter().filter(|&tensor| model.is_planned(tensor)).filter_map(placed)
+}
+
 /// The name of an operator's kind as the lists have it.
 fn listed(kind: &str) -> String {
     kind.chars().filter(|&c| c != '_').map(|c| c.to_ascii_uppercase()).collect()
@@ -81,8 +159,8 @@ fn lists(names: &str, name: &str) -> bool {
     names.split_ascii_whitespace().any(|known| known == name)
 }
 
-/// The pairs of an input and an output that may be one memory, in the order of preference.
-pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
+/// The outputs that may lie exactly over an input, in the order of preference.
+pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<Inside> {
     let kind = listed(&operator.kind);
     let &[output] = operator.outputs.as_slice() else { return Vec::new() };
     let most = match kind.as_str() {
@@ -90,12 +168,23 @@ pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
         kind if lists(BINARY, kind) => 2,
         _ => return Vec::new(),
     };
-    let inputs = operator.leading.into_iter().take(most).flatten();
+    let inputs = operator.operands.iter().take(most).copied().flatten();
     let alike = |&input: &u32| {
-        let of = |tensor| model.tensor(tensor).map(|t| (t.bytes, t.shape.iter().product::<u64>()));
+        let of = |tensor| model.tensor(tensor).map(|t| (t.bytes, t.elements()));
         model.is_planned(input) && input != output && of(input) == of(output)
     };
-    inputs.filter(alike).map(|input| (input, output)).collect()
+    inputs.filter(alike).map(|outer| Inside { outer, inner: output, at: 0 }).collect()
+}
+
+/// The parts of what an operator puts together or takes apart, where each is one row that its kernel copies.
+pub(crate) fn parts(model: &Model, operator: &Operator) -> Vec<Inside> {
+    let Some((outer, parts)) = walk::parts(model, operator).filter(|_| model.for_tflm) else { return Vec::new() };
+    let is_aligned = |&(part, at): &(u32, u64)| {
+        model.is_planned(part) && model.is_planned(outer) && part != outer && at.is_multiple_of(model.alignment)
+    };
+    // A tensor that comes twice lies in one place.
+    let once = |&(part, _): &(u32, u64)| parts.iter().filter(|&&(other, _)| other == part).count() == 1;
+    parts.iter().copied().filter(is_aligned).filter(once).map(|(inner, at)| Inside { outer, inner, at }).collect()
 }
 
 /// Whether an operator computes each element of its output from the elements at the same place of its inputs.
@@ -104,21 +193,23 @@ pub(crate) fn is_elementwise(operator: &Operator) -> bool {
     lists(UNARY, &kind) || lists(BINARY, &kind)
 }
 
-/// How far below a dying input the output of an operator has to begin, in bytes, so that TFLM's reference kernel has
-/// read what it writes over; none where nothing is known of the kernel.
-pub(crate) fn distance(model: &Model, operator: &Operator, input: u32) -> Option<u64> {
-    let kind = operator.kind.as_str();
-    let &[output] = operator.outputs.as_slice() else { return None };
+/// How far below a dying input an output of an operator has to begin, in bytes, so that the kernel has read what it
+/// writes over; none where nothing is known of the kernel.
+pub(crate) fn distance(model: &Model, operator: &Operator, kernels: Kernels, [input, output]: [u32; 2]) -> Option<u64> {
     let (from, to) = (model.tensor(input)?, model.tensor(output)?);
-    if is_elementwise(operator) && from.bytes == to.bytes {
-        return Some(0);
-    }
-    if operator.inputs.first() != Some(&input) {
-        return None;
-    }
-    let weights = operator.inputs.get(1).and_then(|&weights| model.tensor(weights));
-    let distance = windowed(kind, operator.window?, from, to, weights)?;
-    Some(distance.next_multiple_of(model.alignment))
+    let kind = operator.kind.as_str();
+    let distance = if is_elementwise(operator) {
+        (kernels == Kernels::Reference && from.bytes == to.bytes).then_some(0)?
+    } else if let Options::Window(window) = operator.options {
+        let weights = operator.operands.get(1).copied().flatten().and_then(|weights| model.tensor(weights));
+        let is_known = kernels == Kernels::Reference && operator.operands.first() == Some(&Some(input));
+        windowed(kind, is_known.then_some(window)?, from, to, weights)?
+    } else {
+        let operand = operator.operands.iter().position(|&other| other == Some(input))?;
+        let result = operator.outputs.iter().position(|&other| other == output)?;
+        walk::distance(model, operator, (operand, result), |reference| kernels.rows(kind, reference))?
+    };
+    Some(distance.next_multiple_of(model.alignment)).filter(|&distance| distance < model.bytes(output))
 }
 
 /// The height, width and channels of a tensor that is one image; none for other tensors.

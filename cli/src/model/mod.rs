@@ -6,8 +6,12 @@ pub(crate) mod kernels;
 pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod schedule;
+pub(crate) mod sharing;
+pub(crate) mod walk;
 
 use std::ops::Range;
+
+use kernels::Kernels;
 
 /// The operators and tensors of all graphs of a file, graph by graph.
 #[derive(Debug, Default)]
@@ -26,6 +30,8 @@ pub(crate) struct Model {
     pub(crate) inner: Vec<String>,
     /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
     pub(crate) plan: Option<Vec<i32>>,
+    /// The kernels that this plan relies on, where the file says so.
+    pub(crate) relies_on: Option<Kernels>,
 }
 
 /// One graph of a model.
@@ -38,7 +44,7 @@ pub(crate) struct Graph {
 }
 
 /// A tensor of a model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tensor {
     /// As plans call it: its number, and its name as far as CSV can hold it.
     pub(crate) name: String,
@@ -50,6 +56,29 @@ pub(crate) struct Tensor {
     pub(crate) stateful: bool,
     /// Whether the model leaves some of its dimensions open; `shape` has what the file says in their place.
     pub(crate) open: bool,
+    pub(crate) element: Element,
+    /// The whole numbers of a small constant, such as those of a shape or of paddings; none of other tensors.
+    pub(crate) constant: Option<Vec<i64>>,
+}
+
+/// What the elements of a tensor are, as far as kernels differ by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Element {
+    Float32,
+    Int4,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    #[default]
+    Other,
+}
+
+impl Tensor {
+    /// How many elements it has; none if that exceeds 64 bits.
+    pub(crate) fn elements(&self) -> Option<u64> {
+        self.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))
+    }
 }
 
 /// An operator of a model.
@@ -61,19 +90,37 @@ pub(crate) struct Operator {
     pub(crate) number: u32,
     /// The tensors that it reads, each once.
     pub(crate) inputs: Vec<u32>,
-    /// The tensors of its first two operands; none for an operand that is missing, or a constant that is no tensor of
-    /// the model.
-    pub(crate) leading: [Option<u32>; 2],
+    /// Its operands in their order; none for one that is missing, or a constant that is no tensor of the model.
+    pub(crate) operands: Vec<Option<u32>>,
     /// The tensors that it writes, each once.
     pub(crate) outputs: Vec<u32>,
-    /// How its window moves over an image.
-    pub(crate) window: Option<Window>,
+    pub(crate) options: Options,
+    /// Whether the format knows it by its name alone, as what a compiler for an accelerator puts in place of operators.
+    pub(crate) is_custom: bool,
     /// The graphs that it runs, by their numbers.
     pub(crate) calls: Vec<u32>,
     /// How long it takes, in ns; 0 where the file does not tell.
     pub(crate) time_ns: u64,
     /// Whether it is known to give the same result each time that it runs on the same inputs, and to do nothing else.
     pub(crate) is_pure: bool,
+}
+
+/// What an operator is told beside its operands, as far as it decides which elements the kernel reads and writes when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Options {
+    #[default]
+    None,
+    Window(Window),
+    /// The axis along which tensors are put together or apart; negative from the last.
+    Axis(i64),
+    /// The masks of a strided slice for begins, ends and dropped axes.
+    Slice([u32; 3]),
+    Resize {
+        align_corners: bool,
+        half_pixel_centers: bool,
+    },
+    /// Pixels of a block along one side.
+    Block(u64),
 }
 
 /// A window that moves over an image. The first number of each pair is along the height, the second along the width.
@@ -94,8 +141,8 @@ pub(crate) struct Means {
     pub(crate) reorder: bool,
     /// Elementwise operators and views write over their input.
     pub(crate) in_place: bool,
-    /// Outputs reach into inputs, as far as TFLM's reference kernels have read.
-    pub(crate) overlap: bool,
+    /// Outputs reach into inputs, as far as these kernels have read.
+    pub(crate) overlap: Option<Kernels>,
 }
 
 impl Means {
@@ -108,7 +155,7 @@ impl Means {
         all.map(move |(file_order, overlap, in_place)| Self {
             reorder: self.reorder && !file_order,
             in_place: self.in_place && in_place,
-            overlap: self.overlap && overlap,
+            overlap: self.overlap.filter(|_| overlap),
         })
         .filter(move |&fewer| fewer != self)
     }

@@ -8,7 +8,7 @@ use sublet_core::trace::order::{self, Options, Ordered, Reuse};
 use sublet_core::{Block, Error};
 
 use super::schedule::Schedule;
-use super::{Means, Model, kernels};
+use super::{Means, Model, kernels, walk};
 
 /// What the search sees of the operators of the first graph, which are numbered in the order of the file.
 pub(crate) struct Operators<'a> {
@@ -24,11 +24,18 @@ pub(crate) struct Operators<'a> {
 
 /// Whether the search for an order counts what plans by these means need. The memory of a graph that an operator runs
 /// is counted without in-place reuse. Where it is run more than once, it is counted for the operators that come between
-/// in the file, and others may come between in another order.
+/// in the file, and others may come between in another order. Tensors whose place another compiler has decided are counted
+/// as if they lay apart. Parts that are put together or taken apart may share more
+/// memory than is counted.
 pub(crate) fn is_exact(model: &Model, means: Means) -> bool {
     let mut calls = model.operators.iter().flat_map(|o| &o.calls).peekable();
     let mut seen = HashSet::new();
-    (calls.peek().is_none() || !(means.in_place || means.overlap)) && calls.all(|graph| seen.insert(graph))
+    if kernels::compiled(model).next().is_some() {
+        return false;
+    }
+    let reuses = means.in_place || means.overlap.is_some();
+    let is_counted = calls.peek().is_none() && !model.operators.iter().any(|o| walk::has_parts(model, o));
+    (!reuses || is_counted) && calls.all(|graph| seen.insert(graph))
 }
 
 impl<'a> Operators<'a> {
@@ -110,18 +117,19 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// By operator of the first graph: the inputs that its output may be written over, and the bytes that this saves.
+/// By operator of the first graph: the inputs that an output may be written over, and the bytes that this saves.
 fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
     let operators = &model.operators[model.graphs[0].operators.clone()];
     let mut found = Vec::new();
     for (node, operator) in (0..).zip(operators) {
-        if means.in_place || means.overlap {
+        if means.in_place || means.overlap.is_some() {
             let own = kernels::in_place(model, operator).into_iter();
-            found.extend(own.map(|(input, _)| Reuse { node, input, bytes: model.bytes(input) }));
+            found.extend(own.map(|inside| Reuse { node, input: inside.outer, bytes: model.bytes(inside.outer) }));
         }
-        if let (true, &[output]) = (means.overlap, operator.outputs.as_slice()) {
+        if let (Some(kernels), &[output]) = (means.overlap, operator.outputs.as_slice()) {
             let reach = |&input: &u32| {
-                let distance = kernels::distance(model, operator, input).filter(|_| model.is_planned(input))?;
+                let distance = kernels::distance(model, operator, kernels, [input, output]);
+                let distance = distance.filter(|_| model.is_planned(input))?;
                 let bytes = model.bytes(output).saturating_sub(distance).min(model.bytes(input));
                 Some(Reuse { node, input, bytes })
             };

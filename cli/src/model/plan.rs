@@ -5,13 +5,16 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use sublet_core::place::{Summary, overlap};
+use sublet_core::place::greedy::Order;
+use sublet_core::place::{Fit, Solver, Summary, overlap};
 use sublet_core::trace::order::Ordered;
 use sublet_core::{Constraints, Error, Overlap};
 
+use super::kernels::{self, Inside, Kernels};
 use super::order::{self, Operators};
-use super::schedule::{Schedule, Sharing, in_file_order, trace};
-use super::{Means, Model, kernels};
+use super::schedule::{Schedule, in_file_order, trace};
+use super::sharing::Sharing;
+use super::{Means, Model};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
 use crate::interrupt::Until;
@@ -32,19 +35,15 @@ pub(crate) struct Planned {
     pub(crate) ordered: Option<Ordered>,
     /// When each tensor is alive.
     pub(crate) schedule: Schedule,
-    /// By tensor: the index of its block in `problem`; none where the tensor takes no memory of the arena.
-    pub(crate) residencies: Vec<Option<u32>>,
-}
-
-impl Planned {
-    /// The offset of each tensor; -1 where the runtime decides, and where the offset does not fit a signed number
-    /// of 32 bits.
-    pub(crate) fn offsets(&self) -> Vec<i32> {
-        let offset = |residency: &Option<u32>| {
-            residency.and_then(|residency| i32::try_from(self.solved.offsets[residency as usize]).ok())
-        };
-        self.residencies.iter().map(|residency| offset(residency).unwrap_or(-1)).collect()
-    }
+    /// The offset of each tensor; -1 where the runtime decides, and where the offset does not fit a signed number of 32
+    /// bits.
+    pub(crate) offsets: Vec<i32>,
+    /// The kernels that the plan relies on.
+    pub(crate) kernels: Kernels,
+    /// Where the scratch ends that another compiler has placed, in bytes; 0 without any.
+    pub(crate) scratch_end: u64,
+    /// Whether the model's file holds it.
+    pub(crate) is_of_file: bool,
 }
 
 /// The plan with the lowest peak of those that were made by some means and by smaller sets of them.
@@ -72,53 +71,102 @@ pub(crate) struct Request<'a> {
     pub(crate) scratch: &'a [(u32, u64)],
     pub(crate) constraints: Constraints,
     pub(crate) solve: &'a SolveArgs,
+    /// Whether operators that another compiler has placed keep the addresses that the file's plan gives them.
+    pub(crate) keeps_compiled: bool,
+}
+
+impl Request<'_> {
+    /// The blocks that have to lie where the file's plan has them.
+    fn fixed(&self, model: &Model) -> Sharing {
+        let mut sharing = Sharing::none(model);
+        if self.keeps_compiled {
+            let tensors: Vec<(u32, u64)> = kernels::compiled(model).collect();
+            sharing.tie(model, &tensors);
+        }
+        sharing
+    }
 }
 
 /// The outputs of a model that may reach into their inputs, in the order of the file and with a block for each tensor.
 ///
 /// # Errors
 /// A model that cannot run.
-pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, String> {
+pub(crate) fn overlaps_in_file_order(model: &Model, kernels: Kernels) -> Result<Vec<Overlap>, String> {
     let schedule = in_file_order(model, &[])?;
     let sharing = Sharing::none(model);
     let traced = trace(model, &schedule, &sharing);
-    Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
+    Ok(overlaps(model, &schedule, kernels, &sharing, &traced.residencies))
 }
 
 /// The plan that a model's file holds.
 pub(crate) struct Held {
     pub(crate) problem: Problem,
     pub(crate) offsets: Vec<u64>,
+    pub(crate) schedule: Schedule,
     /// How many tensors are no part of it, since the runtime decides their offsets.
     pub(crate) left_out: usize,
+    /// The scratch of operators that another compiler has placed: where each ends. What lies there is the compiler's
+    /// matter, and what overlaps with it is not looked at.
+    pub(crate) scratch: Vec<(u32, u64)>,
+}
+
+impl Held {
+    /// The bytes that the plan takes, where its blocks take `peak`.
+    pub(crate) fn taken(&self, peak: u64) -> u64 {
+        self.scratch.iter().map(|&(_, end)| end).fold(peak, u64::max)
+    }
+}
+
+/// The plan that a model's file holds, taken over as it is. Nothing of it is verified.
+///
+/// # Errors
+/// As [`told`].
+pub(crate) fn kept(name: &str, model: &Model, plan: &[i32]) -> Result<Planned, InputError> {
+    let kernels = model.relies_on.unwrap_or_default();
+    let held = told(name, model, plan, kernels)?;
+    let scratch_end = held.taken(0);
+    let Held { problem, offsets, schedule, .. } = held;
+    let ends = problem.blocks.iter().zip(&offsets).map(|(b, offset)| offset.saturating_add(b.size));
+    let summary = Summary {
+        peak: ends.max().unwrap_or(0),
+        lower_bound: problem.max_load(),
+        solver: Solver::Greedy(Order::Size, Fit::First),
+        nodes: 0,
+    };
+    let order = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok()).collect();
+    let solved = Solved { offsets, summary };
+    let offsets = plan.to_vec();
+    Ok(Planned { problem, solved, order, ordered: None, schedule, offsets, kernels, scratch_end, is_of_file: true })
 }
 
 /// The blocks of the plan that a model's file holds, and their offsets. Where an output and an input that it may be
-/// written over have the same offset, they share a block. Tensors whose offset the runtime decides are left out. With
-/// `overlap`, outputs may lie over a part of their dying inputs.
+/// written over have the same offset, they share a block, and so do parts that lie where they are put together. Tensors
+/// whose offset the runtime decides are left out. Outputs may lie over a part of their dying inputs as far as the
+/// kernels have read them; and those of an operator that another compiler has placed wherever the file says.
 ///
 /// # Errors
 /// A model that cannot run; blocks that do not make a valid trace.
-pub(crate) fn told(name: &str, model: &Model, plan: &[i32], overlap: bool) -> Result<Held, InputError> {
+pub(crate) fn told(name: &str, model: &Model, plan: &[i32], kernels: Kernels) -> Result<Held, InputError> {
     let mut schedule = in_file_order(model, &[]).map_err(|message| InputError::file(name, message))?;
     let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
     let mut left_out = 0;
     for (life, tensor) in schedule.lives.iter_mut().zip(0..) {
         left_out += usize::from(life.take_if(|_| offset(tensor).is_none()).is_some());
     }
-    let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
+    let scratch = schedule.leave_to_compiler(model, offset);
+    let in_its_place =
+        |Inside { outer, inner, at }: Inside| offset(outer).is_some_and(|outer| offset(inner) == Some(outer + at));
+    let sharing = Sharing::none(model).where_allowed(model, &schedule, in_its_place);
     let traced = trace(model, &schedule, &sharing);
     let mut problem = traced.problem(name, model, &schedule)?;
-    if overlap {
-        problem.overlaps = overlaps(model, &schedule, &sharing, &traced.residencies);
-    }
+    problem.overlaps = overlaps(model, &schedule, kernels, &sharing, &traced.residencies);
     let mut offsets = vec![0; problem.blocks.len()];
     for (tensor, residency) in (0..).zip(&traced.residencies) {
         if let (Some(residency), Some(offset)) = (*residency, offset(tensor)) {
-            offsets[residency as usize] = offset;
+            offsets[residency as usize] = offset - sharing.at(tensor);
         }
     }
-    Ok(Held { problem, offsets, left_out })
+    Ok(Held { problem, offsets, schedule, left_out, scratch })
 }
 
 /// The plans of a model by different means; each plan is made once.
@@ -191,7 +239,7 @@ impl<'a> Plans<'a> {
     /// bytes.
     fn by(&mut self, means: Means, below: u64, bar: &ProgressBar) -> Result<Option<Rc<Planned>>, PlanError> {
         // An output that may reach into an input may also lie exactly over it.
-        let means = Means { in_place: means.in_place || means.overlap, ..means };
+        let means = Means { in_place: means.in_place || means.overlap.is_some(), ..means };
         if let Some(made) = self.made.get(&means) {
             return Ok(Some(Rc::clone(made)));
         }
@@ -210,7 +258,7 @@ impl<'a> Plans<'a> {
     fn order(&mut self, means: Means) -> Result<&(Ordered, Vec<u32>), PlanError> {
         if !self.orders.contains_key(&means) {
             let start = match means {
-                Means { overlap: true, .. } => self.order(Means { overlap: false, ..means })?.1.clone(),
+                Means { overlap: Some(_), .. } => self.order(Means { overlap: None, ..means })?.1.clone(),
                 Means { in_place: true, .. } => self.order(Means { in_place: false, ..means })?.1.clone(),
                 _ => Vec::new(),
             };
@@ -226,6 +274,7 @@ impl<'a> Plans<'a> {
 /// Blocks to place, and a lower bound on their peak.
 struct Candidate {
     problem: Problem,
+    sharing: Sharing,
     /// By tensor: the index of its block in `problem`, if it has one.
     residencies: Vec<Option<u32>>,
     /// The lower bound, in bytes.
@@ -282,9 +331,24 @@ fn by_all_means(
         }
     }
     match (best, refused) {
-        (Some((mut solved, Candidate { problem, residencies, .. })), _) => {
+        (Some((mut solved, Candidate { problem, residencies, sharing, .. })), _) => {
             solved.summary.lower_bound = least;
-            Ok(Some(Planned { problem, solved, order, ordered, schedule, residencies }))
+            let address = |(tensor, residency): (u32, &Option<u32>)| {
+                i32::try_from(solved.offsets[(*residency)? as usize].checked_add(sharing.at(tensor))?).ok()
+            };
+            let offsets = (0..).zip(&residencies).map(|of| address(of).unwrap_or(-1)).collect();
+            let kernels = means.overlap.unwrap_or_default();
+            Ok(Some(Planned {
+                problem,
+                solved,
+                order,
+                ordered,
+                schedule,
+                offsets,
+                kernels,
+                scratch_end: 0,
+                is_of_file: false,
+            }))
         }
         (None, Some((problem, capacity))) => {
             // A plan in another order than the one that was found may be lower.
@@ -298,38 +362,47 @@ fn by_all_means(
     }
 }
 
-/// The blocks of a schedule in one or two ways: where in-place reuse is allowed, first with one block for an output and
-/// the input that it is written over; then with a block for each tensor.
+/// The blocks of a schedule in several ways: where in-place reuse is allowed, with one block for tensors that may share
+/// one, for all kinds of reuse or for some; then with a block for each tensor.
 fn candidates(
     model: &Model,
     request: &Request<'_>,
     means: Means,
     schedule: &Schedule,
 ) -> Result<Vec<Candidate>, PlanError> {
-    let Means { in_place, overlap, .. } = means;
+    let all = model.operators.iter();
+    let parts = all.clone().flat_map(|o| kernels::parts(model, o)).map(|inside| (inside.outer, inside.inner));
+    let parts: HashSet<(u32, u32)> = parts.collect();
     let elementwise: HashSet<u32> =
-        model.operators.iter().filter(|o| kernels::is_elementwise(o)).flat_map(|o| o.outputs.iter().copied()).collect();
+        all.filter(|o| kernels::is_elementwise(o)).flat_map(|o| o.outputs.iter().copied()).collect();
+    // Where an output of an elementwise operator may lie over its input in more ways, it has a block of its own, too.
+    let ways: &[[bool; 2]] = match (means, parts.is_empty()) {
+        (Means { in_place: false, .. }, _) => &[],
+        (Means { overlap: Some(Kernels::Reference), .. }, false) => &[[true, true], [true, false], [false, false]],
+        (Means { overlap: Some(Kernels::Reference), .. }, true) => &[[false, false]],
+        (_, false) => &[[true, true], [false, true]],
+        (_, true) => &[[false, true]],
+    };
+    let shared = ways.iter().map(|&[with_parts, with_elementwise]| {
+        request.fixed(model).where_allowed(model, schedule, |inside| {
+            (with_elementwise || !elementwise.contains(&inside.inner))
+                && (with_parts || !parts.contains(&(inside.outer, inside.inner)))
+        })
+    });
+    let sharings: Vec<Sharing> = shared.chain([request.fixed(model)]).collect();
     let mut made = Vec::new();
-    for &share in if in_place { &[true, false][..] } else { &[false] } {
-        let sharing = if share {
-            // With overlaps, an output of an elementwise operator has a block of its own: it may then lie over its
-            // input in more ways.
-            let outputs_of_views = |_, output| !overlap || !elementwise.contains(&output);
-            Sharing::where_allowed(model, schedule, outputs_of_views)
-        } else {
-            Sharing::none(model)
-        };
+    for sharing in sharings {
         let traced = trace(model, schedule, &sharing);
         let mut problem = traced.problem(request.name, model, schedule).map_err(PlanError::Input)?;
         let mut least = problem.max_load();
-        if overlap {
-            problem.overlaps = overlaps(model, schedule, &sharing, &traced.residencies);
+        if let Some(kernels) = means.overlap {
+            problem.overlaps = overlaps(model, schedule, kernels, &sharing, &traced.residencies);
             match overlap::lower_bound(&problem.blocks, &problem.overlaps) {
                 Ok(bound) => least = bound,
                 Err(e) => return Err(PlanError::Place(Box::new(problem), e)),
             }
         }
-        made.push(Candidate { problem, residencies: traced.residencies, least });
+        made.push(Candidate { problem, sharing, residencies: traced.residencies, least });
     }
     Ok(made)
 }
@@ -371,28 +444,40 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
 }
 
 /// The outputs that may reach into an input that dies with their operator.
-fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, residencies: &[Option<u32>]) -> Vec<Overlap> {
-    // The first time of each block, and the last at which it is needed.
-    let mut lives: HashMap<u32, [u32; 2]> = HashMap::new();
-    for (tensor, (life, residency)) in (0..).zip(schedule.lives.iter().zip(residencies)) {
-        if let (&Some([first, _]), &Some(residency)) = (life, residency) {
-            let last = schedule.until(tensor);
-            let own = lives.entry(residency).or_insert([first, last]);
-            *own = [own[0].min(first), own[1].max(last)];
-        }
-    }
+fn overlaps(
+    model: &Model,
+    schedule: &Schedule,
+    kernels: Kernels,
+    sharing: &Sharing,
+    residencies: &[Option<u32>],
+) -> Vec<Overlap> {
     let mut found = Vec::new();
     for (&number, time) in schedule.steps.iter().zip(1u32..) {
         let operator = &model.operators[number as usize];
-        let &[written] = operator.outputs.as_slice() else { continue };
-        let Some(output) = residencies[written as usize].filter(|_| sharing.0[written as usize] == written) else {
-            continue;
+        // Whether nothing else of the tensor's block is alive then, before it if it is written, after it if it is read.
+        let alone = |tensor: u32, is_written: bool| {
+            sharing.members(sharing.block(tensor)).iter().all(|&other| {
+                let Some([first, _]) = schedule.lives[other as usize] else { return true };
+                let last = schedule.until(other);
+                if other == tensor {
+                    if is_written { first == time } else { last == time }
+                } else if is_written {
+                    first > time
+                } else {
+                    last < time
+                }
+            })
         };
-        for &read in &operator.inputs {
-            let Some(input) = residencies[read as usize].filter(|&input| input != output) else { continue };
-            let dies = lives[&input][1] == time && lives[&output][0] == time;
-            let distance = kernels::distance(model, operator, read).filter(|&d| dies && d < model.bytes(written));
-            found.extend(distance.map(|distance| Overlap { output, input, distance }));
+        for &written in operator.outputs.iter().filter(|&&written| alone(written, true)) {
+            for &read in operator.inputs.iter().filter(|&&read| alone(read, false)) {
+                let (Some(output), Some(input)) = (residencies[written as usize], residencies[read as usize]) else {
+                    continue;
+                };
+                let distance = kernels::distance(model, operator, kernels, [read, written]);
+                let distance = distance.map(|d| (d + sharing.at(written)).saturating_sub(sharing.at(read)));
+                let distance = distance.filter(|_| output != input);
+                found.extend(distance.map(|distance| Overlap { output, input, distance }));
+            }
         }
     }
     found.sort_unstable_by_key(|o| (o.output, o.input));

@@ -5,10 +5,11 @@
 //! and for each graph one more, after which come the times of that graph's operators. Its inputs and outputs stay alive
 //! until all of these have run. The inputs of the model stay alive until their last reader, its outputs until the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sublet_core::trace::{Event, Op, Operator, Row};
 
+use super::sharing::Sharing;
 use super::{Model, kernels};
 use crate::failure::InputError;
 use crate::problem::Problem;
@@ -90,6 +91,42 @@ impl Schedule {
         }
     }
 
+    /// Lets go of what another compiler answers for, by the offsets of the file's plan: the scratch of its operators, and
+    /// at the time of such an operator the inputs that die there and lie under other tensors of it. Returns the scratch
+    /// tensors and where each ends. Whatever else lies under such an input was there before the operator, too.
+    pub(crate) fn leave_to_compiler(&mut self, model: &Model, offset: impl Fn(u32) -> Option<u64>) -> Vec<(u32, u64)> {
+        let mut written: HashSet<u32> = model.operators.iter().flat_map(|o| &o.outputs).copied().collect();
+        written.extend(model.graphs.iter().flat_map(|graph| &graph.inputs));
+        let extent = |tensor: u32| offset(tensor).map(|begin| [begin, begin + model.bytes(tensor)]);
+        let mut scratch = Vec::new();
+        for (&number, time) in self.steps.iter().zip(1u32..) {
+            let operator = &model.operators[number as usize];
+            if !kernels::is_compiled(operator) {
+                continue;
+            }
+            for &input in &operator.inputs {
+                let Some(own @ [_, end]) = extent(input).filter(|_| model.is_planned(input)) else { continue };
+                if !written.contains(&input) {
+                    self.lives[input as usize] = None;
+                    scratch.push((input, end));
+                    continue;
+                }
+                let is_under =
+                    operator.outputs.iter().filter_map(|&o| extent(o)).any(|o| o[0] < own[1] && own[0] < o[1]);
+                if let Some([first, last]) = &mut self.lives[input as usize]
+                    && *last == time
+                    && *first < time
+                    && is_under
+                {
+                    *last = time - 1;
+                }
+            }
+        }
+        scratch.sort_unstable();
+        scratch.dedup();
+        scratch
+    }
+
     fn count(&mut self, operands: usize) -> Result<(), String> {
         self.operands += operands;
         if self.operands > MOST_OPERANDS {
@@ -154,43 +191,6 @@ impl Schedule {
     }
 }
 
-/// By tensor: the first tensor of the block that it lies in, which several tensors may share.
-#[derive(Debug)]
-pub(crate) struct Sharing(pub(crate) Vec<u32>);
-
-impl Sharing {
-    /// Every tensor has a block of its own.
-    pub(crate) fn none(model: &Model) -> Self {
-        Self((0..).zip(&model.tensors).map(|(i, _)| i).collect())
-    }
-
-    /// Each output is written over the first dying input that its operator may write over and for which
-    /// `allowed(input, output)` is true. An output of a graph does not die.
-    pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
-        let mut sharing = Self::none(model);
-        // By first tensor of a block: the last time at which the block is needed.
-        let until = (0..).zip(&schedule.lives).map(|(tensor, life)| life.map_or(0, |_| schedule.until(tensor)));
-        let mut until: Vec<u32> = until.collect();
-        for (&number, time) in schedule.steps.iter().zip(1u32..) {
-            let operator = &model.operators[number as usize];
-            for (input, output) in kernels::in_place(model, operator) {
-                let (Some([_, last]), Some([first, _])) =
-                    (schedule.lives[input as usize], schedule.lives[output as usize])
-                else {
-                    continue;
-                };
-                let block = sharing.0[input as usize];
-                if last == time && first == time && until[block as usize] == time && allowed(input, output) {
-                    sharing.0[output as usize] = block;
-                    until[block as usize] = schedule.until(output);
-                    break;
-                }
-            }
-        }
-        sharing
-    }
-}
-
 /// A schedule as a trace.
 pub(crate) struct Traced {
     /// The rows; `Row::block` is an index into `names`.
@@ -199,6 +199,8 @@ pub(crate) struct Traced {
     pub(crate) names: Vec<String>,
     /// By tensor: the residency in which it lies, as a number in the order of the mallocs; none without memory.
     pub(crate) residencies: Vec<Option<u32>>,
+    /// Residencies, and the addresses that they have to have.
+    pins: Vec<(u32, u64)>,
 }
 
 impl Traced {
@@ -214,6 +216,9 @@ impl Traced {
                 trace.tells_rerun = true;
             }
         }
+        for (residency, address) in &self.pins {
+            problem.blocks[*residency as usize].pin = Some(*address);
+        }
         Ok(problem)
     }
 }
@@ -221,7 +226,8 @@ impl Traced {
 /// What a fit may do with an operator.
 fn described(model: &Model, operator: &super::Operator) -> Operator {
     let first = operator.inputs.first().copied().zip(operator.outputs.first().copied());
-    let in_place = first.is_some_and(|first| kernels::in_place(model, operator).contains(&first));
+    let all = kernels::in_place(model, operator);
+    let in_place = first.is_some_and(|first| all.iter().any(|inside| (inside.outer, inside.inner) == first));
     Operator { in_place, rerun: operator.is_pure, ordered: !operator.is_pure, ..Operator::default() }
 }
 
@@ -265,7 +271,9 @@ pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Tr
     for (&number, time) in schedule.steps.iter().zip(1u32..) {
         let operator = &model.operators[number as usize];
         for (event, side, tensors) in [(Event::Read, 0, &operator.inputs), (Event::Write, 1, &operator.outputs)] {
-            let own = tensors.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
+            let is_alive =
+                |block: &u32| (blocks[*block as usize].life[0]..=blocks[*block as usize].life[1]).contains(&time);
+            let own = tensors.iter().filter_map(|&tensor| of_tensor[tensor as usize]).filter(is_alive);
             at[time as usize][1].extend(own.map(|block| row((time, side), event, block, 0, op(time))));
         }
     }
@@ -280,8 +288,11 @@ pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Tr
     for (row, residency) in rows.iter().filter(|row| row.event == Event::Malloc).zip(0u32..) {
         residency_of[row.block as usize] = residency;
     }
-    let residencies = of_tensor.iter().map(|block| block.map(|block| residency_of[block as usize])).collect();
-    Traced { rows, names: blocks.into_iter().map(|made| made.name).collect(), residencies }
+    let residencies: Vec<Option<u32>> =
+        of_tensor.iter().map(|block| block.map(|block| residency_of[block as usize])).collect();
+    let pinned = |(tensor, residency): (u32, &Option<u32>)| Some(((*residency)?, sharing.pin(tensor)?));
+    let pins = (0..).zip(&residencies).filter_map(pinned).collect();
+    Traced { rows, names: blocks.into_iter().map(|made| made.name).collect(), residencies, pins }
 }
 
 /// The blocks of a schedule, and the block of each tensor.
@@ -291,16 +302,22 @@ fn blocks(model: &Model, schedule: &Schedule, sharing: &Sharing) -> (Vec<Made>, 
     let alive = || (0..).zip(&schedule.lives).filter_map(|(tensor, life)| Some((tensor, (*life)?)));
     for (tensor, life) in alive() {
         let tensor: u32 = tensor;
-        if sharing.0[tensor as usize] == tensor {
+        if sharing.block(tensor) == tensor {
             of_tensor[tensor as usize] = u32::try_from(made.len()).ok();
             let name = model.tensors[tensor as usize].name.clone();
-            made.push(Made { name, bytes: model.bytes(tensor), life });
+            made.push(Made { name, bytes: sharing.bytes(model, tensor), life });
         }
     }
-    for (tensor, [_, last]) in alive() {
-        of_tensor[tensor as usize] = of_tensor[sharing.0[tensor as usize] as usize];
+    for (tensor, [first, last]) in alive() {
+        let block = sharing.block(tensor);
+        if of_tensor[block as usize].is_none() {
+            of_tensor[block as usize] = u32::try_from(made.len()).ok();
+            let name = model.tensors[block as usize].name.clone();
+            made.push(Made { name, bytes: sharing.bytes(model, block), life: [first, last] });
+        }
+        of_tensor[tensor as usize] = of_tensor[block as usize];
         if let Some(block) = of_tensor[tensor as usize].and_then(|block| made.get_mut(block as usize)) {
-            block.life[1] = block.life[1].max(last);
+            block.life = [block.life[0].min(first), block.life[1].max(last)];
         }
     }
     let scratch = schedule.scratch.iter().zip(0..);

@@ -7,8 +7,9 @@ use crate::model::{Model, Operator};
 
 /// Writes the size and the alignment of the arena, and the offset and size of each tensor in it.
 pub(crate) fn write(model: &Model, planned: &Planned, alignment: u64, out: &mut impl Write) -> io::Result<()> {
-    let (offsets, summary) = (planned.offsets(), planned.solved.summary);
+    let (offsets, summary) = (&planned.offsets, planned.solved.summary);
     writeln!(out, "/* Where each tensor of the model lies in the arena: made by sublet plan. */")?;
+    writeln!(out, "/* It relies on these kernels: {}. */", planned.kernels.name())?;
     writeln!(out, "#ifndef SUBLET_PLAN_H\n#define SUBLET_PLAN_H\n")?;
     writeln!(out, "#include <stdint.h>\n")?;
     writeln!(out, "/* Bytes of the arena, which begins at a multiple of SUBLET_ARENA_ALIGNMENT. */")?;
@@ -17,7 +18,7 @@ pub(crate) fn write(model: &Model, planned: &Planned, alignment: u64, out: &mut 
     writeln!(out, "#define SUBLET_TENSORS {}u\n", offsets.len())?;
     writeln!(out, "/* Per tensor: offset in the arena, and -1 where it is none of the arena's; bytes. */")?;
     writeln!(out, "static const struct {{ int32_t offset; uint32_t bytes; }} sublet_tensors[SUBLET_TENSORS] = {{")?;
-    for (tensor, offset) in model.tensors.iter().zip(&offsets) {
+    for (tensor, offset) in model.tensors.iter().zip(offsets) {
         // A comment can neither be ended nor continued by a name.
         let name = tensor.name.replace(['*', '\\', '?'], "_");
         writeln!(out, "    {{{offset}, {}u}}, /* {name} */", tensor.bytes)?;

@@ -2,24 +2,31 @@
 //!
 //! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment;
 //! writing the model anew would lose it. The head has a table Model of its own. Its fields lead to those of the old
-//! one. Its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the number of
-//! graphs, the number of offsets, and the offsets. Operators are reordered by overwriting their vector. Some models
+//! one. Its vectors of buffers and of metadata have two more entries. `OfflineMemoryAllocation`: version 1, the number of
+//! graphs, the number of offsets, and the offsets. `sublet`: a text with the kernels that the plan relies on. Operators are reordered by overwriting their vector. Some models
 //! have weights behind the tables, at positions counted from the begin of the file: these numbers grow by the length
 //! of the head.
 
 use crate::failure::InputError;
 use crate::input::tflite::flat::{Flat, FlatTable};
-use crate::input::tflite::{BUFFERS, Far, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
+use crate::input::tflite::{BUFFERS, Far, GRAPHS, IDENTIFIER, KERNELS, METADATA, OPERATORS, PLAN, RECORD};
 
 /// The number of fields of the table Model: the first is the version, the others are distances.
 const FIELDS: usize = 10;
 const ALIGNMENT: usize = 16;
 
-/// The model with these offsets, one for each tensor, and the operators of its first graph in this order.
+/// The model with these offsets, one for each tensor, and the operators of its first graph in this order. `kernels` is
+/// the name of those that the plan relies on.
 ///
 /// # Errors
 /// A file that is no model, or that distances of 32 bits cannot span; a field that is newer than this program.
-pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -> Result<Vec<u8>, InputError> {
+pub(crate) fn splice(
+    file: &str,
+    model: &[u8],
+    order: &[u32],
+    offsets: &[i32],
+    kernels: &str,
+) -> Result<Vec<u8>, InputError> {
     let reordered = reorder(file, model, order)?;
     let flat = Flat::new(file, &reordered);
     let root = flat.root()?;
@@ -56,11 +63,18 @@ pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -
             (_, Some(at)) => head.links.push((slot, flat.follow(at)?)),
         }
     }
-    let new_buffer =
-        head.vector(table + 4 + 4 * BUFFERS, buffers.tables().map(|t| t.map(|t| t.at)).collect::<Result<_, _>>()?);
-    let new_entry = head.vector(table + 4 + 4 * METADATA, entries);
-    head.entry(new_entry, buffers.len);
-    head.buffer(new_buffer, root.vector(GRAPHS, 4)?.len, offsets);
+    let old = buffers.tables().map(|t| t.map(|t| t.at)).collect::<Result<_, _>>()?;
+    let new_buffers = head.vector(table + 4 + 4 * BUFFERS, old);
+    let new_entries = head.vector(table + 4 + 4 * METADATA, entries);
+    let plan = plan(root.vector(GRAPHS, 4)?.len, offsets);
+    let record = format!("{KERNELS}{kernels}");
+    let contents = [(PLAN, plan.as_slice()), (RECORD, record.as_bytes())];
+    for (((name, data), buffer), [slot, entry]) in
+        contents.into_iter().zip(buffers.len..).zip([0, 4].map(|at| [new_buffers + at, new_entries + at]))
+    {
+        head.entry(entry, name, buffer);
+        head.buffer(slot, data);
+    }
     head.finish(flat, &reordered)
 }
 
@@ -80,12 +94,18 @@ fn far(root: FlatTable<'_>) -> Result<Vec<Far>, InputError> {
     Ok(found)
 }
 
+/// The words of a plan.
+fn plan(graphs: usize, offsets: &[i32]) -> Vec<u8> {
+    let [graphs, count] = [graphs, offsets.len()].map(|n| i32::try_from(n).unwrap_or(i32::MAX));
+    [1, graphs, count].iter().chain(offsets).flat_map(|word| word.to_le_bytes()).collect()
+}
+
 /// The entries of the metadata without an earlier plan.
 fn metadata(root: FlatTable<'_>) -> Result<Vec<usize>, InputError> {
     let mut kept = Vec::new();
     for entry in root.vector(METADATA, 4)?.tables() {
         let entry = entry?;
-        if entry.bytes(0)? != PLAN {
+        if ![PLAN, RECORD].contains(&entry.bytes(0)?) {
             kept.push(entry.at);
         }
     }
@@ -139,18 +159,18 @@ impl Head {
         self.set_u32(at, to - at);
     }
 
-    /// Adds a vector of old tables with room for one more; returns where that one's distance stands.
+    /// Adds a vector of old tables with room for two more; returns where the distance of the first of these stands.
     fn vector(&mut self, slot: usize, old: Vec<usize>) -> usize {
-        let at = self.reserve(4 + 4 * (old.len() + 1));
+        let at = self.reserve(4 + 4 * (old.len() + 2));
         self.set_distance(slot, at);
-        self.set_u32(at, old.len() + 1);
+        self.set_u32(at, old.len() + 2);
         let last = at + 4 + 4 * old.len();
         self.links.extend(old.into_iter().enumerate().map(|(i, to)| (at + 4 + 4 * i, to)));
         last
     }
 
     /// The table Metadata: a name, and the number of a buffer.
-    fn entry(&mut self, slot: usize, buffer: usize) {
+    fn entry(&mut self, slot: usize, text: &[u8], buffer: usize) {
         let vtable = self.reserve(8);
         for (i, value) in [8, 12, 4, 8].into_iter().enumerate() {
             self.set_u16(vtable + 2 * i, value);
@@ -159,14 +179,14 @@ impl Head {
         self.set_u32(table, table - vtable);
         self.set_u32(table + 8, buffer);
         self.set_distance(slot, table);
-        let name = self.reserve((4 + PLAN.len() + 1).next_multiple_of(4));
+        let name = self.reserve((4 + text.len() + 1).next_multiple_of(4));
         self.set_distance(table + 4, name);
-        self.set_u32(name, PLAN.len());
-        self.bytes[name + 4..name + 4 + PLAN.len()].copy_from_slice(PLAN);
+        self.set_u32(name, text.len());
+        self.bytes[name + 4..name + 4 + text.len()].copy_from_slice(text);
     }
 
-    /// Adds the table Buffer with the plan, aligned as weights are.
-    fn buffer(&mut self, slot: usize, graphs: usize, offsets: &[i32]) {
+    /// Adds the table Buffer with these bytes, aligned as weights are.
+    fn buffer(&mut self, slot: usize, data: &[u8]) {
         let vtable = self.reserve(8);
         for (i, value) in [6, 8, 4].into_iter().enumerate() {
             self.set_u16(vtable + 2 * i, value);
@@ -175,13 +195,11 @@ impl Head {
         self.set_u32(table, table - vtable);
         self.set_distance(slot, table);
         self.reserve((self.bytes.len() + 4).next_multiple_of(ALIGNMENT) - self.bytes.len() - 4);
-        let data = self.reserve(4);
-        self.set_distance(table + 4, data);
-        self.set_u32(data, 4 * (3 + offsets.len()));
-        let [graphs, count] = [graphs, offsets.len()].map(|n| i32::try_from(n).unwrap_or(i32::MAX));
-        for word in [1, graphs, count].iter().chain(offsets) {
-            self.bytes.extend(word.to_le_bytes());
-        }
+        let len = self.reserve(4);
+        self.set_distance(table + 4, len);
+        self.set_u32(len, data.len());
+        self.bytes.extend(data);
+        self.reserve(self.bytes.len().next_multiple_of(4) - self.bytes.len());
     }
 
     /// Puts the head and the old bytes together.

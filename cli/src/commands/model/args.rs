@@ -1,8 +1,9 @@
 //! The options of `sublet plan` for models.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::model::Means;
+use crate::model::kernels::Kernels;
 
 /// The options for models alone.
 #[derive(Debug, Default, Args)]
@@ -13,10 +14,18 @@ pub(crate) struct ModelArgs {
     /// Of a model: elementwise operators and reshapes write over their input
     #[arg(long)]
     pub(crate) in_place: bool,
-    /// Of a model: outputs reach into the input that their operator reads last, as far as these kernels have read it;
-    /// wrong results with other kernels
+    /// Of a model: outputs reach into inputs, as far as the kernels have read them; with KERNELS as --kernels
+    #[arg(long, value_name = "KERNELS", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "an option with an optional value")]
+    pub(crate) overlap: Option<Option<Kernels>>,
+    /// Of a model: the kernels that run it, which decide how far outputs may reach. A plan for reference gives wrong
+    /// results with others
     #[arg(long, value_name = "KERNELS")]
-    pub(crate) overlap: Option<Kernels>,
+    pub(crate) kernels: Option<Kernels>,
+    /// Of a model that holds a plan: makes another one. Without it that plan is kept. What another compiler has placed,
+    /// such as Vela the tensors of ethos-u, keeps its place
+    #[arg(long)]
+    pub(crate) replace_plan: bool,
     /// Of a model: writes the offsets as a C header, for firmware without a runtime
     #[arg(long, value_name = "H")]
     pub(crate) header: Option<String>,
@@ -29,20 +38,22 @@ pub(crate) struct ModelArgs {
     pub(crate) workspace: Option<String>,
 }
 
-/// Kernels whose order of reads and writes is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kernels {
-    /// TFLM's reference kernels, portable C++
-    Reference,
-}
-
 impl ModelArgs {
     pub(crate) fn means(&self) -> Means {
-        Means { reorder: self.reorder, in_place: self.in_place, overlap: self.overlap.is_some() }
+        let overlap = self.overlap.map(|own| own.or(self.kernels).unwrap_or_default());
+        Means { reorder: self.reorder, in_place: self.in_place, overlap }
+    }
+
+    /// The kernels that run the model.
+    pub(crate) fn kernels(&self) -> Kernels {
+        self.kernels.or(self.overlap.flatten()).unwrap_or_default()
     }
 
     /// Whether any of these options is given.
     pub(crate) fn any(&self) -> bool {
-        self.means() != Means::default() || [&self.header, &self.tflm_log, &self.workspace].iter().any(|f| f.is_some())
+        self.means() != Means::default()
+            || self.kernels.is_some()
+            || self.replace_plan
+            || [&self.header, &self.tflm_log, &self.workspace].iter().any(|f| f.is_some())
     }
 }

@@ -6,15 +6,19 @@ pub(crate) mod args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::io::{self, Write};
-use sublet_core::Constraints;
+use sublet_core::owned::Scratch;
+use sublet_core::{Constraints, VerifiedPlan, verify};
 
+use super::plan::verified_by;
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
-use crate::model::plan::{PlanError, Planned, Plans, Request};
+use crate::model::kernels::Kernels;
+use crate::model::plan::{self, PlanError, Planned, Plans, Request};
 use crate::model::schedule::{Schedule, in_file_order};
 use crate::model::{Means, Model, kernels};
 use crate::output;
 use crate::pools::tflm::{self, Buffer};
+use crate::problem::Problem;
 use crate::text::unit::Unit;
 
 /// What `plan` prints of a model. Sizes in bytes.
@@ -26,6 +30,8 @@ pub(crate) struct ModelOutcome {
     /// The bytes that TFLM takes with this plan: TFLM itself places the scratch of kernels, beside the plan's tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflm_head: Option<u64>,
+    /// Whether the plan is the one that the file holds.
+    kept: bool,
     /// The result of the search for an order, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderOutcome>,
@@ -57,22 +63,66 @@ struct OrderOutcome {
 
 #[derive(Debug, Serialize)]
 struct MeansOutcome {
-    options: &'static str,
+    options: String,
     peak: u64,
     lower_bound: u64,
 }
 
-/// The combinations of means whose peaks are printed after the plan's, each with the options that ask for it.
-const CHOICES: [(&str, Means); 4] = [
-    ("--in-place", Means { reorder: false, in_place: true, overlap: false }),
-    ("--reorder", Means { reorder: true, in_place: false, overlap: false }),
-    ("--reorder --in-place", Means { reorder: true, in_place: true, overlap: false }),
-    ("--reorder --in-place --overlap reference", Means { reorder: true, in_place: true, overlap: true }),
-];
+/// The combinations of means whose peaks are printed after the plan's, each with the options that ask for it: for these
+/// kernels, and where they allow the least also for the ones that allow the most.
+fn choices(kernels: Kernels) -> Vec<(String, Means)> {
+    let mut choices = vec![
+        ("--in-place".into(), Means { in_place: true, ..Means::default() }),
+        ("--reorder".into(), Means { reorder: true, ..Means::default() }),
+        ("--reorder --in-place".into(), Means { reorder: true, in_place: true, overlap: None }),
+    ];
+    let mut all: Vec<Kernels> = vec![kernels, Kernels::Reference];
+    all.dedup();
+    for kernels in all {
+        let options = match kernels {
+            Kernels::Portable => "--reorder --in-place --overlap".into(),
+            kernels => format!("--reorder --in-place --overlap {}", kernels.name()),
+        };
+        choices.push((options, Means { reorder: true, in_place: true, overlap: Some(kernels) }));
+    }
+    choices
+}
+
+/// The plan that the model's file holds, if it is to be kept.
+///
+/// # Errors
+/// A model that cannot run.
+pub(super) fn kept(args: &PlanArgs, model: &Model) -> Result<Option<Planned>, InputError> {
+    let plan = model.plan.as_deref().filter(|_| !args.model.replace_plan);
+    plan.map(|plan| plan::kept(&args.input, model, plan)).transpose()
+}
+
+/// Verifies a plan that the file holds.
+///
+/// # Errors
+/// The first constraint that it breaks.
+pub(super) fn verified_kept<'a>(
+    args: &PlanArgs,
+    problem: &'a Problem,
+    offsets: &'a [u64],
+    constraints: &Constraints,
+) -> Result<VerifiedPlan<'a>, Failure> {
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    verified_by(problem, offsets, constraints, &mut scratch).map_err(|e| {
+        let why = problem.explain(&e);
+        Failure::No(format!("{}: the plan in the file is invalid: {why}; --replace-plan makes another one", args.input))
+    })
+}
 
 /// The plans of a model, as the arguments ask for them.
 pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32, u64)]) -> Plans<'a> {
-    let request = Request { name: &args.input, scratch, constraints: constraints(args, model), solve: &args.solve };
+    let request = Request {
+        name: &args.input,
+        scratch,
+        constraints: constraints(args, model),
+        solve: &args.solve,
+        keeps_compiled: true,
+    };
     Plans::new(model, request)
 }
 
@@ -112,17 +162,19 @@ impl ModelOutcome {
         args: &PlanArgs,
         model: &Model,
         scratch: &[(u32, u64)],
-        plans: &mut Plans<'_>,
+        mut plans: Option<&mut Plans<'_>>,
         planned: &Planned,
     ) -> Self {
         let own = args.model.means();
-        plans.lift_capacity();
+        let kept = plans.is_none();
+        if let Some(plans) = &mut plans {
+            plans.lift_capacity();
+        }
         let mut means = Vec::new();
-        for (options, choice) in
-            CHOICES.into_iter().filter(|&(_, choice)| choice != own && (model.for_tflm || !choice.overlap))
-        {
-            if plans.is_over() {
-                break;
+        for (options, choice) in choices(args.model.kernels()) {
+            let Some(plans) = plans.as_mut().filter(|plans| !plans.is_over()) else { break };
+            if choice == own || !model.for_tflm && choice.overlap.is_some() {
+                continue;
             }
             if let Ok(best) = plans.best(choice, &ProgressBar::hidden()) {
                 means.push(MeansOutcome { options, peak: best.peak(), lower_bound: best.lower_bound });
@@ -130,7 +182,6 @@ impl ModelOutcome {
         }
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
-        let offsets = planned.offsets();
         let order = planned.ordered.map(|o| OrderOutcome {
             file: o.given,
             found: o.max_load,
@@ -144,8 +195,9 @@ impl ModelOutcome {
             may_ask.dedup();
         }
         Self {
-            tflm_greedy: model.for_tflm.then(|| tflm::head(&unplanned)),
-            tflm_head: model.for_tflm.then(|| tflm::head(&buffers(model, &planned.schedule, Some(&offsets)))),
+            tflm_greedy: (model.for_tflm && kernels::compiled(model).next().is_none()).then(|| tflm::head(&unplanned)),
+            tflm_head: model.for_tflm.then(|| tflm::head(&buffers(model, &planned.schedule, Some(&planned.offsets)))),
+            kept,
             order,
             means,
             may_ask,
@@ -164,8 +216,13 @@ impl ModelOutcome {
         let unit = Unit::for_largest(self.means.iter().map(|row| row.peak).max().unwrap_or(0));
         let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));
         writeln!(out)?;
-        if let (Some(greedy), Some(head)) = (self.tflm_greedy, self.tflm_head) {
-            writeln!(out, "TFLM      {} by its own planner, {} with this plan", size(greedy), size(head))?;
+        if let Some(head) = self.tflm_head {
+            let greedy =
+                self.tflm_greedy.map_or(String::new(), |greedy| format!("{} by its own planner, ", size(greedy)));
+            writeln!(out, "TFLM      {greedy}{} with this plan", size(head))?;
+        }
+        if self.kept {
+            writeln!(out, "note      this is the plan that the file holds; --replace-plan makes another one")?;
         }
         if let Some(order) = &self.order {
             let proved = if order.found == order.lower_bound {
@@ -238,7 +295,11 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
     if let Some(file) = into_model {
         let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);
         let order: Vec<u32> = planned.order.iter().map(|&k| k - first).collect();
-        let spliced = output::splice(&args.input, bytes, &order, &planned.offsets())?;
+        let spliced = if planned.is_of_file {
+            bytes.to_vec()
+        } else {
+            output::splice(&args.input, bytes, &order, &planned.offsets, planned.kernels.name())?
+        };
         output::write(file, |out| out.write_all(&spliced))?;
     }
     if let Some(file) = &args.model.header {

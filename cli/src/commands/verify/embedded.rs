@@ -8,6 +8,7 @@ use crate::args::VerifyArgs;
 use crate::commands::plan::verified_by;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
+use crate::model::kernels::Kernels;
 use crate::model::plan::{Held, told};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -22,32 +23,35 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let plan = model.plan.as_ref().ok_or_else(|| {
         input("there is no plan in the file; name one, or write one with sublet plan --output".into())
     })?;
-    let Held { problem, offsets, left_out } = told(&args.input, model, plan, args.overlap.is_some())?;
+    let kernels = args.kernels.or(model.relies_on).unwrap_or_default();
+    let held = told(&args.input, model, plan, kernels)?;
+    let Held { problem, offsets, .. } = &held;
     let given = args.constraints.get();
     let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
     let begin = Instant::now();
-    let verdict = verified_by(&problem, &offsets, &constraints, &mut scratch);
+    let verdict = verified_by(problem, offsets, &constraints, &mut scratch);
     let seconds = begin.elapsed().as_secs_f64();
-    let plan = match verdict {
-        Ok(plan) => plan,
+    let verified = match verdict {
+        Ok(verified) => verified,
         Err(e @ Error::Invalid(_)) => {
-            // A plan that is valid with overlaps was made with them: the user is told to give the option here too.
-            let mut hint = "";
-            if args.overlap.is_none() {
-                let with = told(&args.input, model, plan, true)?;
-                if verified_by(&with.problem, &with.offsets, &constraints, &mut scratch).is_ok() {
-                    hint = "; it is valid with --overlap reference";
-                }
-            }
-            return Err(refuse(args, &problem, &offsets, (&e, hint), seconds));
+            // A plan that is valid for other kernels was made for them: the user is told so.
+            let with = told(&args.input, model, plan, Kernels::Reference)?;
+            let is_valid = verified_by(&with.problem, &with.offsets, &constraints, &mut scratch).is_ok();
+            let hint = if is_valid { "; it is valid with --kernels reference" } else { "" };
+            return Err(refuse(args, problem, offsets, (&e, hint), seconds));
         }
         Err(e) => return Err(input(problem.explain(&e))),
     };
-    let outcome = Outcome { seconds, ..Outcome::of(&plan, &args.input) };
+    let outcome = Outcome { seconds, ..Outcome::of(&verified, &args.input) };
     // Of a part of the tensors no peak is the least for all of them.
-    let optimal = outcome.optimal && left_out == 0;
-    super::print(args, &Outcome { optimal, left_out: (left_out > 0).then_some(left_out), ..outcome })
+    let optimal = outcome.optimal && held.left_out == 0 && held.scratch.is_empty();
+    let left_out = (held.left_out > 0).then_some(held.left_out);
+    let unchecked = held.scratch.iter().map(|&(tensor, _)| model.tensors[tensor as usize].name.clone()).collect();
+    let peak = held.taken(verified.peak());
+    let ratio = (peak == verified.peak()).then(|| verified.ratio());
+    let peak = Some(peak);
+    super::print(args, &Outcome { peak, ratio, optimal, left_out, unchecked, kernels: Some(kernels.name()), ..outcome })
 }
 
 fn refuse(

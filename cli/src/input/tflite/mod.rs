@@ -11,15 +11,20 @@ use std::io::BufRead;
 
 use super::{Format, Recognised, unreadable};
 use crate::failure::InputError;
+use crate::model::kernels::Kernels;
 use crate::model::schedule;
-use crate::model::{Graph, Model, Operator, Tensor, Window, cell_name};
+use crate::model::{Element, Graph, Model, Operator, Options, Tensor, Window, cell_name};
 use crate::problem::Problem;
 use flat::{Flat, FlatTable, FlatVector};
+use operators::Code;
 
 /// The fifth to the eighth byte of a model's file.
 pub(crate) const IDENTIFIER: &[u8; 4] = b"TFL3";
 /// The metadata that holds a plan.
 pub(crate) const PLAN: &[u8] = b"OfflineMemoryAllocation";
+/// The metadata in which this program says what a plan relies on: [`KERNELS`] and a name.
+pub(crate) const RECORD: &[u8] = b"sublet";
+pub(crate) const KERNELS: &str = "kernels=";
 /// TFLM aligns every buffer to this, in bytes.
 const ALIGNMENT: u64 = 16;
 /// The fields of the table Model.
@@ -29,6 +34,8 @@ pub(crate) const BUFFERS: usize = 4;
 pub(crate) const METADATA: usize = 6;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
+/// The most bytes of a constant that is read: paddings, begins, axes, permutations.
+const MOST_NUMBERS: usize = 256;
 /// The number of the type of texts in the schema's `TensorType`.
 const STRING: u8 = 5;
 /// The number of the type of handles of variables, which lie in no arena.
@@ -58,7 +65,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
     reader.model.alignment = ALIGNMENT;
     reader.model.for_tflm = true;
     for code in root.vector(OPERATOR_CODES, 4)?.tables() {
-        reader.codes.push(operators::name(code?)?);
+        reader.codes.push(Code::read(code?)?);
     }
     let graphs = root.vector(GRAPHS, 4)?;
     for graph in graphs.tables() {
@@ -68,6 +75,12 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
         return Err(InputError::file(file, "the model has no graph"));
     }
     reader.model.plan = reader.plan(root)?;
+    if let Some((_, record)) = reader.metadata(root, RECORD)? {
+        let kernels = std::str::from_utf8(record).ok().and_then(|text| text.strip_prefix(KERNELS));
+        let kernels = kernels.and_then(Kernels::named);
+        let message = "the plan in the file relies on kernels that this version of sublet does not know";
+        reader.model.relies_on = Some(kernels.ok_or_else(|| InputError::file(file, message))?);
+    }
     Ok(reader.model)
 }
 
@@ -103,8 +116,8 @@ impl Far {
 struct Reader<'a> {
     flat: Flat<'a>,
     buffers: FlatVector<'a>,
-    /// The operators' names by the codes' numbers.
-    codes: Vec<String>,
+    /// What operators are by the codes' numbers.
+    codes: Vec<Code>,
     /// How many operands and dimensions were read so far. Many tables may share one vector; what is read is bounded by
     /// the bytes of the file.
     operands: usize,
@@ -188,7 +201,9 @@ impl<'a> Reader<'a> {
         }
         let open = open && bytes > 0;
         let stateful = variable || kind == RESOURCE;
-        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), stateful, open })
+        let element = element(kind);
+        let numbers = numbers(element, data.bytes(0)?);
+        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), stateful, open, element, constant: numbers })
     }
 
     fn operator(&mut self, table: FlatTable<'a>, first: usize, graphs: usize) -> Result<Operator, InputError> {
@@ -197,75 +212,95 @@ impl<'a> Reader<'a> {
             return Err(self.flat.fault(table.at, "the options of an operator reach beyond the end of the file"));
         }
         let code = table.u32(0)? as usize;
-        let Some(kind) = self.codes.get(code).cloned() else {
+        let Some(Code { kind, is_custom }) = self.codes.get(code).cloned() else {
             return Err(self.flat.fault(table.at, format!("an operator has the code {code} of {}", self.codes.len())));
         };
         let tensors = self.model.tensors.len() - first;
-        let inputs = self.operand_list(table.vector(1, 4)?, first, tensors)?;
+        let operands = self.operands(table.vector(1, 4)?, first, tensors)?;
+        let inputs = each_once(&operands);
         let outputs = self.operand_list(table.vector(2, 4)?, first, tensors)?;
         let options = table.table(4)?;
-        let window = options.map(|options| window(&kind, options)).transpose()?.flatten();
+        let told = options.map(|options| told(&kind, options)).transpose()?.unwrap_or_default();
         let calls = options.map(|options| calls(&kind, options)).transpose()?.unwrap_or_default();
         if let Some(&graph) = calls.iter().find(|&&g| g as usize >= graphs) {
             return Err(self.flat.fault(table.at, format!("an operator {kind} calls the graph {graph} of {graphs}")));
         }
         let number = u32::try_from(self.model.operators.len()).unwrap_or(u32::MAX);
-        let leading = [0, 1].map(|place| inputs.get(place).copied());
-        Ok(Operator { kind, number, inputs, leading, outputs, window, calls, time_ns: 0, is_pure: false })
+        Ok(Operator { kind, number, inputs, operands, outputs, options: told, is_custom, calls, ..Operator::default() })
     }
 
-    /// The tensors of a list of operands, each once; -1 is an operand that is left out.
-    fn operand_list(&mut self, list: FlatVector<'a>, first: usize, tensors: usize) -> Result<Vec<u32>, InputError> {
+    /// The tensors of a list of operands; -1 is an operand that is left out.
+    fn operands(&mut self, list: FlatVector<'a>, first: usize, tensors: usize) -> Result<Vec<Option<u32>>, InputError> {
         self.count(list.at, list.len)?;
-        let mut seen = HashSet::new();
-        let mut operands = Vec::new();
-        for operand in list.ints() {
-            let operand = operand?;
-            if operand == -1 || !seen.insert(operand) {
-                continue;
-            }
+        let known = |operand: i32| {
             let index = usize::try_from(operand).ok().filter(|&i| i < tensors);
             let index = index.and_then(|i| u32::try_from(first + i).ok());
-            operands.push(index.ok_or_else(|| self.flat.fault(list.at, format!("there is no tensor {operand}")))?);
-        }
-        Ok(operands)
+            index.ok_or_else(|| self.flat.fault(list.at, format!("there is no tensor {operand}")))
+        };
+        list.ints().map(|operand| operand.and_then(|o| if o == -1 { Ok(None) } else { known(o).map(Some) })).collect()
+    }
+
+    fn operand_list(&mut self, list: FlatVector<'a>, first: usize, tensors: usize) -> Result<Vec<u32>, InputError> {
+        Ok(each_once(&self.operands(list, first, tensors)?))
     }
 
     /// The offsets of the plan in the file, if it holds one. The words of a plan, of 32 bits each, are a version, the
     /// number of graphs, the number of offsets, and the offsets.
     fn plan(&self, root: FlatTable<'a>) -> Result<Option<Vec<i32>>, InputError> {
+        let Some((at, data)) = self.metadata(root, PLAN)? else { return Ok(None) };
+        let words: Vec<i32> = data.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b)).collect();
+        let tensors = self.model.tensors.len();
+        match words.get(2).map(|&n| usize::try_from(n)) {
+            Some(Ok(n)) if words.len() == n + 3 && n == tensors => Ok(Some(words[3..].to_vec())),
+            Some(Ok(n)) => {
+                let bytes = data.len();
+                let message = format!("the plan in the file has {n} offsets in {bytes} bytes for {tensors} tensors");
+                Err(self.flat.fault(at, message))
+            }
+            _ => Err(self.flat.fault(at, format!("the plan in the file has only {} bytes", data.len()))),
+        }
+    }
+
+    /// Where the first metadata of this name stands, and its bytes.
+    fn metadata(&self, root: FlatTable<'a>, name: &[u8]) -> Result<Option<(usize, &'a [u8])>, InputError> {
         for entry in root.vector(METADATA, 4)?.tables() {
             let entry = entry?;
             let buffer = entry.u32(1)? as usize;
-            if entry.bytes(0)? != PLAN || buffer >= self.buffers.len {
-                continue;
+            if entry.bytes(0)? == name && buffer < self.buffers.len {
+                return Ok(Some((entry.at, self.buffers.table(buffer)?.bytes(0)?)));
             }
-            let data = self.buffers.table(buffer)?.bytes(0)?;
-            let words: Vec<i32> = data.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b)).collect();
-            let tensors = self.model.tensors.len();
-            return match words.get(2).map(|&n| usize::try_from(n)) {
-                Some(Ok(n)) if words.len() == n + 3 && n == tensors => Ok(Some(words[3..].to_vec())),
-                Some(Ok(n)) => Err(self.flat.fault(
-                    entry.at,
-                    format!("the plan in the file has {n} offsets in {} bytes for {tensors} tensors", data.len()),
-                )),
-                _ => Err(self.flat.fault(entry.at, format!("the plan in the file has only {} bytes", data.len()))),
-            };
         }
         Ok(None)
     }
 }
 
-/// How the window of a convolution or a pool moves; none for other operators.
-fn window(kind: &str, options: FlatTable<'_>) -> Result<Option<Window>, InputError> {
+/// The tensors of a list of operands, each once.
+fn each_once(operands: &[Option<u32>]) -> Vec<u32> {
+    let mut seen = HashSet::new();
+    operands.iter().flatten().copied().filter(|&operand| seen.insert(operand)).collect()
+}
+
+/// What the options of an operator say of the elements that it reads and writes.
+fn told(kind: &str, options: FlatTable<'_>) -> Result<Options, InputError> {
     let number = |field, default| options.i32(field, default).map(|n| u64::try_from(n).unwrap_or(0));
+    let flag = |field| options.u8(field).map(|flag| flag != 0);
     let (dilation, size) = match kind {
         "CONV_2D" => ([number(5, 1)?, number(4, 1)?], None),
         "DEPTHWISE_CONV_2D" => ([number(6, 1)?, number(5, 1)?], None),
         "AVERAGE_POOL_2D" | "MAX_POOL_2D" => ([1, 1], Some([number(4, 0)?, number(3, 0)?])),
-        _ => return Ok(None),
+        "CONCATENATION" => return Ok(Options::Axis(options.i32(0, 0)?.into())),
+        "PACK" | "UNPACK" => return Ok(Options::Axis(options.i32(1, 0)?.into())),
+        "STRIDED_SLICE" => return Ok(Options::Slice([options.u32(0)?, options.u32(1)?, options.u32(4)?])),
+        "RESIZE_BILINEAR" => {
+            return Ok(Options::Resize { align_corners: flag(2)?, half_pixel_centers: flag(3)? });
+        }
+        "RESIZE_NEAREST_NEIGHBOR" => {
+            return Ok(Options::Resize { align_corners: flag(0)?, half_pixel_centers: flag(1)? });
+        }
+        "SPACE_TO_DEPTH" | "DEPTH_TO_SPACE" => return Ok(Options::Block(number(0, 0)?)),
+        _ => return Ok(Options::None),
     };
-    Ok(Some(Window { same: options.u8(0)? == 0, stride: [number(2, 0)?, number(1, 0)?], dilation, size }))
+    Ok(Options::Window(Window { same: options.u8(0)? == 0, stride: [number(2, 0)?, number(1, 0)?], dilation, size }))
 }
 
 /// The graphs that an operator runs.
@@ -274,6 +309,31 @@ fn calls(kind: &str, options: FlatTable<'_>) -> Result<Vec<u32>, InputError> {
         "IF" | "WHILE" => Ok(vec![options.u32(0)?, options.u32(1)?]),
         "CALL_ONCE" => Ok(vec![options.u32(0)?]),
         _ => Ok(Vec::new()),
+    }
+}
+
+/// The elements of a tensor of this type.
+fn element(kind: u8) -> Element {
+    match kind {
+        0 => Element::Float32,
+        2 => Element::Int32,
+        4 => Element::Int64,
+        7 => Element::Int16,
+        9 => Element::Int8,
+        17 => Element::Int4,
+        _ => Element::Other,
+    }
+}
+
+/// The whole numbers of a small constant.
+fn numbers(element: Element, data: &[u8]) -> Option<Vec<i64>> {
+    if data.is_empty() || data.len() > MOST_NUMBERS {
+        return None;
+    }
+    match element {
+        Element::Int32 => Some(data.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b).into()).collect()),
+        Element::Int64 => Some(data.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b)).collect()),
+        _ => None,
     }
 }
 

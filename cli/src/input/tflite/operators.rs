@@ -6,17 +6,28 @@ use crate::failure::InputError;
 /// The code of an operator that has a name of its own.
 const CUSTOM: i32 = 32;
 
-/// The name that an operator's code stands for.
-pub(super) fn name(code: FlatTable<'_>) -> Result<String, InputError> {
-    // Codes up to 126 may stand in the older field alone.
-    let number = code.i32(3, 0)?.max(i32::from(code.u8(0)?.cast_signed()));
-    if number == CUSTOM {
-        let text = code.bytes(1)?;
-        let text = String::from_utf8_lossy(text.get(..64).unwrap_or(text)).into_owned();
-        return Ok(text.chars().map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect());
+/// What an operator's code stands for.
+#[derive(Clone, Debug)]
+pub(super) struct Code {
+    pub(super) kind: String,
+    /// Whether the name is one of its own.
+    pub(super) is_custom: bool,
+}
+
+impl Code {
+    pub(super) fn read(code: FlatTable<'_>) -> Result<Self, InputError> {
+        // Codes up to 126 may stand in the older field alone.
+        let number = code.i32(3, 0)?.max(i32::from(code.u8(0)?.cast_signed()));
+        if number == CUSTOM {
+            let text = code.bytes(1)?;
+            let text = String::from_utf8_lossy(text.get(..64).unwrap_or(text)).into_owned();
+            let kind = text.chars().map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect();
+            return Ok(Self { kind, is_custom: true });
+        }
+        let known = usize::try_from(number).ok().and_then(|i| NAMES.split_ascii_whitespace().nth(i));
+        let kind = known.map_or_else(|| format!("OPERATOR_{number}"), str::to_owned);
+        Ok(Self { kind, is_custom: false })
     }
-    let known = usize::try_from(number).ok().and_then(|i| NAMES.split_ascii_whitespace().nth(i));
-    Ok(known.map_or_else(|| format!("OPERATOR_{number}"), str::to_owned))
 }
 
 /// The names of the schema's `BuiltinOperator`, in the order of their codes.
