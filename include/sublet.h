@@ -1328,6 +1328,69 @@ typedef struct sublet_banks_cost {
 } sublet_banks_cost;
 
 /**
+ * The options of sublet_place_chunks.
+ */
+typedef struct sublet_chunks_params {
+  /**
+   * Set this to sizeof(sublet_chunks_params): the library sees from it which fields the struct has in the caller's
+   * version.
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_solver that is to place the blocks of each chunk.
+   */
+  uint32_t solver;
+  /**
+   * Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   */
+  uint64_t alignment;
+  /**
+   * The most bytes of a chunk: no chunk is longer, unless one of its blocks is; then it is as long as that block,
+   * rounded up to the alignment. 0 is no limit: all blocks are placed in one chunk.
+   */
+  uint64_t chunk_bytes;
+  /**
+   * The most chunks that there may be; 0 stands for 16, and more than 64 for 64.
+   */
+  uint32_t most_chunks;
+  /**
+   * Among placements of one length, one is wanted in which few blocks begin over memory that has died less than so
+   * many steps before: such blocks keep operators from running side by side. 0 asks for nothing.
+   */
+  uint32_t distance;
+  /**
+   * The budget `work` of the sublet_place_params, for each chunk and for dealing out the blocks; 0 is the default.
+   */
+  uint64_t work;
+  /**
+   * The budget `nodes` of the sublet_place_params, for each chunk; 0 is the default.
+   */
+  uint64_t nodes;
+} sublet_chunks_params;
+
+/**
+ * How long a placement in chunks is.
+ */
+typedef struct sublet_chunks {
+  /**
+   * Set this to sizeof(sublet_chunks): the library sees from it which fields the struct has in the caller's version.
+   */
+  uint32_t struct_size;
+  /**
+   * How many chunks have blocks; their numbers begin at 0.
+   */
+  uint32_t chunk_count;
+  /**
+   * The bytes of all chunks together; the length of a chunk is the highest end of a block in it.
+   */
+  uint64_t total;
+  /**
+   * A lower bound on the bytes of all chunks together, in every placement.
+   */
+  uint64_t lower_bound;
+} sublet_chunks;
+
+/**
  * What sublet_verify finds of a valid plan: the size of its arena, and a lower bound on that size.
  */
 typedef struct sublet_certificate {
@@ -2406,6 +2469,34 @@ sublet_status sublet_place_banks(const struct sublet_block *blocks,
                                  struct sublet_spot *spots,
                                  struct sublet_banks_cost *cost,
                                  struct sublet_error *error);
+
+/**
+ * Tells in `layout` how large a workspace sublet_place_chunks needs for `block_count` blocks and the parameters
+ * `params`, which may be NULL. Its size is that of sublet_place_workspace, and one word more for each block and chunk.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_chunks_workspace(size_t block_count,
+                                            const struct sublet_chunks_params *params,
+                                            struct sublet_layout *layout,
+                                            struct sublet_error *error);
+
+/**
+ * Gives every block a chunk of memory and an offset in it, so that blocks that are alive together share no address,
+ * and all chunks together are short. For devices that give out no buffer above some length, such as many GPUs under
+ * Vulkan. The placement is verified.
+ *
+ * `params` may be NULL. `spots` has room for one spot for each block, whose `bank` is the number of its chunk.
+ * `chunks` may be NULL. SUBLET_STATUS_NO_BANK: no placement in so few chunks was found.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_chunks(const struct sublet_block *blocks,
+                                  size_t block_count,
+                                  const struct sublet_chunks_params *params,
+                                  void *workspace,
+                                  size_t workspace_size,
+                                  struct sublet_spot *spots,
+                                  struct sublet_chunks *chunks,
+                                  struct sublet_error *error);
 
 /**
  * Tells in `layout` the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number

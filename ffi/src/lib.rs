@@ -46,6 +46,8 @@ pub mod bound;
 
 pub mod banks;
 
+pub mod chunks;
+
 pub mod verify;
 
 pub mod trace;

@@ -214,10 +214,16 @@ impl From<Summary> for sublet_placement {
 /// Its memory grows with the square of the blocks, and must not overflow 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
-fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
+/// `position` is that of the argument `n`.
+pub(crate) fn check_count(solver: Solver, n: usize, position: u32) -> Result<(), Failure> {
     if matches!(solver, Solver::Search) && n > MOST_SEARCHED {
         return Err(Failure::new(S::LengthOverflow, position, MOST_SEARCHED as u64, n as u64));
     }
+    Ok(())
+}
+
+fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
+    check_count(solver, n, position)?;
     Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
 }
 
