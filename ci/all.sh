@@ -57,7 +57,7 @@ fi
 lane no_panic embedded kernels tflm python jax torch package "fuzz 1" &
 second=$!
 wait "$first"
-lane test caffe
+lane test caffe ggml
 wait "$second"
 if [ -f "$logs/failed" ]; then
     while IFS= read -r what; do

@@ -5,6 +5,7 @@ mod banks;
 mod chains;
 mod cp_sat;
 mod embedded;
+mod ggml;
 mod graph;
 mod imports;
 mod invariance;

@@ -23,7 +23,7 @@ struct told {
         if (level == GGML_LOG_LEVEL_ERROR) told.errors += text;
         if (number("_cache: size", "_cache: size =%lf")) told.kv += size;
         if (number("compute buffer size", "compute buffer size =%lf")) told.compute += size;
-        if (number("MiB (", "MiB (%lf by ggml")) told.greedy += size;
+        if (std::strstr(text, " by ggml, ") && number("MiB (", "MiB (%lf")) told.greedy += size;
     }
 };
 

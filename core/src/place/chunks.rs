@@ -65,8 +65,8 @@ const NOISE: f64 = 0.5;
 pub const fn workspace(solver: Solver, n: usize, limit: Limit) -> WorkspaceLen {
     let chunks = most(n, limit);
     let own = Dealer::workspace(n, chunks).and(WorkspaceLen { words: n, indices: 3 * n });
-    let solved = workspace_up_to(solver, n).max(verify::workspace(n)).max(late_reuse::workspace(n));
-    interval::workspace(n).max(own.and(solved))
+    let each = workspace_up_to(solver, n).max(verify::workspace(n)).max(late_reuse::workspace(n));
+    interval::workspace(n).max(own.and(each))
 }
 
 /// No more chunks than blocks are ever used.
@@ -222,7 +222,7 @@ impl<'a> Dealer<'a> {
     fn deal(&mut self, by_area: bool, mut noise: impl FnMut(u32) -> f64) -> Result<u64, Option<u32>> {
         let n = count(self.blocks);
         for (i, b) in (0..).zip(self.blocks) {
-            let width = if by_area { log2(f64::from(self.high[i] - self.low[i])) } else { 0.0 };
+            let width = if by_area { log2(f64::from(b.width())) } else { 0.0 };
             self.key[i] = !(((log2(b.size as f64) + width + noise(i)) * (1u64 << 40) as f64) as u64);
         }
         sort::identity(&mut self.order, n);
