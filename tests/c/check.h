@@ -89,6 +89,7 @@ void test_handle(void);
 void test_place(void);
 void test_bound(void);
 void test_banks(void);
+void test_chunks(void);
 void test_verify(void);
 void test_trace(void);
 void test_graph(void);

@@ -18,6 +18,7 @@ int main(void) {
     test_place();
     test_bound();
     test_banks();
+    test_chunks();
     test_verify();
     test_trace();
     test_graph();
