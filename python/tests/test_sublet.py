@@ -483,7 +483,7 @@ def test_a_snapshot_as_pytorch_pickles_it_is_diagnosed(tmp_path: pathlib.Path) -
         sublet.doctor(file)
 
 
-def test_columns_that_nobody_reads_are_warned_of(tmp_path: Path) -> None:
+def test_columns_that_nobody_reads_are_warned_of(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "net.csv"
     file.write_text("id,lower,upper,size,alignmnt\na,0,1,8.0,64\n")
     with pytest.warns(UserWarning, match='not read: the column "alignmnt"'):

@@ -1,0 +1,22 @@
+# book: the pages of docs as a book in target/book; links lead somewhere; tutorials run as printed
+book=$PWD/target/book-tools
+[ -x "$book/bin/python" ] || python3 -m venv "$book"
+python3 ci/links.py
+cargo build --release --locked --quiet -p sublet-cli
+mkdir -p docs/reference
+{
+    echo "# The command line"
+    for command in plan fit sweep verify check compare stats doctor convert generate completions man; do
+        printf '\n## sublet %s\n\n```text\n' "$command"
+        COLUMNS=100 target/release/sublet "$command" --help
+        echo '```'
+    done
+} > docs/reference/cli.md
+if timeout 600 "$book/bin/pip" install --quiet --disable-pip-version-check mkdocs-material==9.6.23; then
+    "$book/bin/mkdocs" build --quiet --strict
+else
+    echo "skipped: the book, for mkdocs-material cannot be installed here"
+fi
+for page in docs/tutorials/*.md; do
+    python3 ci/tutorial.py "$page"
+done
