@@ -411,8 +411,12 @@ pub(crate) struct InputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// A pickle of `torch.cuda.memory._dump_snapshot`, of any length; nothing in it is run; - is standard input
+    /// A pickle of `torch.cuda.memory._dump_snapshot` or of `torch.cuda.memory_snapshot()`, of any length; nothing in it is
+    /// run; - is standard input
     pub(crate) snapshot: String,
+    /// Another snapshot, from before: tells who holds more at the peak since then, and who less
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) before: Option<String>,
     /// Prints one JSON object, with all holders of the peak and their stacks
     #[arg(long)]
     pub(crate) json: bool,

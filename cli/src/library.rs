@@ -13,11 +13,12 @@ use crate::{input, output};
 use sublet_core::owned::Scratch;
 
 /// What a memory snapshot of PyTorch tells: a JSON object, as `sublet doctor --json` prints it, and a page for people.
+/// With another snapshot from `before`, also what has changed since then.
 ///
 /// # Errors
 /// A sentence that says where the file is not as expected.
-pub fn doctor(file: &str) -> Result<(String, String), String> {
-    let diagnosis = Diagnosis::of(file).map_err(|e| e.to_string())?;
+pub fn doctor(file: &str, before: Option<&str>) -> Result<(String, String), String> {
+    let diagnosis = Diagnosis::since(file, before).map_err(|e| e.to_string())?;
     let json = serde_json::to_string(&diagnosis).map_err(|e| e.to_string())?;
     let mut page = Vec::new();
     diagnosis.write_page(&mut page).map_err(|e| e.to_string())?;

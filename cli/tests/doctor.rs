@@ -89,7 +89,11 @@ fn what_is_lost_and_who_holds_the_rest() {
     }
     assert_eq!(
         told["refused"],
-        json!([{ "event": 6, "bytes": 12 * MIB, "device_free": MIB, "reserved_free": 6 * MIB }])
+        // 14 MiB are in use, so that 26 would be needed of 21.
+        json!([{
+            "event": 6, "bytes": 12 * MIB, "device_free": MIB, "reserved": 20 * MIB, "reserved_free": 6 * MIB,
+            "plan": 26 * MIB, "verdict": "full"
+        }])
     );
     let holders: Vec<_> = told["holders"].as_array().unwrap().iter().map(|h| (&h["place"], &h["bytes"])).collect();
     let place = |line| json!(format!("/home/me/net.py:{line} forward"));
@@ -102,6 +106,76 @@ fn what_is_lost_and_who_holds_the_rest() {
     {
         assert!(page.contains(line), "{page}");
     }
+}
+
+/// Six blocks of 4 MiB, of which every second is freed: 12 of 24 MiB are free, and no piece is larger than 4.
+fn holes(asked: u64) -> Vec<u8> {
+    let none = || pickle::list(&[]);
+    let mut events = vec![event("segment_alloc", 0, 24 * MIB, none())];
+    events.extend((0..6).map(|i| event("alloc", 4 * i * MIB, 4 * MIB, stack(10 + i))));
+    events.extend((0..3).map(|i| event("free_completed", 8 * i * MIB, 4 * MIB, none())));
+    let oom = [("action", "oom")].map(|(key, value)| (key, pickle::text(value)));
+    let numbers = [("device_free", MIB), ("size", asked)].map(|(key, value)| (key, pickle::int(value)));
+    events.push(pickle::dict(&[&oom[..], &numbers[..]].concat()));
+    let parts: Vec<_> = (0..6)
+        .map(|i| part(4 * MIB, if i % 2 == 0 { "inactive" } else { "active_allocated" }, stack(10 + i)))
+        .collect();
+    snapshot(&events, &[segment(0, 24 * MIB, &parts)])
+}
+
+/// A request that was refused: was the memory full, or in pieces?
+#[test]
+fn full_and_fragmented_are_told_apart() {
+    let folder = Folder::new();
+    for (asked, plan, verdict, said) in [
+        (
+            8,
+            24,
+            "fragmented",
+            "fragmented: by a plan these blocks and the request take 24.00 MiB of the 25.00 MiB that were there",
+        ),
+        (14, 26, "full", "full: by a plan these blocks and the request take 26.00 MiB, and 25.00 MiB were there"),
+    ] {
+        let file = folder.file("snapshot.pickle", holes(asked * MIB));
+        let refused = &sublet(&["doctor", &file, "--json"]).json()["refused"][0];
+        assert_eq!((&refused["plan"], &refused["verdict"]), (&json!(plan * MIB), &json!(verdict)), "{asked}");
+        let page = sublet(&["doctor", &file]).out;
+        assert!(page.contains(said), "{page}");
+    }
+}
+
+/// What is there without a history: a moment.
+#[test]
+fn segments_without_events_show_one_moment() {
+    let folder = Folder::new();
+    let parts = [part(2 * MIB, "active_allocated", stack(3)), part(6 * MIB, "inactive", stack(4))];
+    let segments =
+        [segment(0, 8 * MIB, &parts), segment(8 * MIB, 8 * MIB, &[part(8 * MIB, "active_allocated", stack(5))])];
+    for content in [snapshot(&[], &segments), pickle::of(&pickle::list(&segments))] {
+        let file = folder.file("snapshot.pickle", content);
+        let told = sublet(&["doctor", &file, "--json"]).json();
+        for (what, mib) in [("reserved", 16), ("in_use", 10), ("lost", 6), ("largest_free", 6)] {
+            assert_eq!(told[what], mib * MIB, "{what}");
+        }
+        assert_eq!(told["holders"][0]["place"], "/home/me/net.py:5 forward");
+        assert!(sublet(&["doctor", &file]).out.contains("largest    6.00 MiB  free piece"));
+        let planned = sublet(&["plan", &file]);
+        assert_eq!(planned.status, 2, "{planned:?}");
+    }
+}
+
+#[test]
+fn two_snapshots_are_compared() {
+    let folder = Folder::new();
+    let (before, after) = (folder.file("before", holes(MIB)), folder.file("after", fragmented()));
+    let told = sublet(&["doctor", &after, "--before", &before, "--json"]).json();
+    let change = |line, bytes: i64| json!({ "place": format!("/home/me/net.py:{line} forward"), "bytes": bytes });
+    let mib = 1 << 20;
+    let changes = told["changes"].as_array().unwrap();
+    // Line 10: 12 MiB now, 4 before; line 12: 10 now, 4 before.
+    assert_eq!(changes[..2], [change(10, 8 * mib), change(12, 6 * mib)]);
+    assert!(changes.contains(&change(15, -4 * mib)), "{changes:?}");
+    assert!(sublet(&["doctor", &after, "--before", &before]).out.contains("+8.00  /home/me/net.py:10 forward"));
 }
 
 #[test]

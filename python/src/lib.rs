@@ -41,8 +41,9 @@ fn run(py: Python<'_>, args: Vec<String>) -> u8 {
 
 /// The diagnosis of a memory snapshot of PyTorch: as JSON, and as text for people.
 #[pyfunction]
-fn doctor(py: Python<'_>, file: &str) -> PyResult<(String, String)> {
-    py.detach(|| sublet_cli::doctor(file)).map_err(refused)
+#[pyo3(signature = (file, before=None))]
+fn doctor(py: Python<'_>, file: &str, before: Option<&str>) -> PyResult<(String, String)> {
+    py.detach(|| sublet_cli::doctor(file, before)).map_err(refused)
 }
 
 /// How many bytes a text such as `8GiB` says. If `peak`, in bytes, is given, the text may also be a part of it, such as

@@ -350,24 +350,32 @@ class Diagnosis:
     """The peak of a plan of the same blocks."""
     lower_bound: int
     """A lower bound on the peak of all plans of these blocks."""
-    refused: list[dict[str, int | None]]
-    """The requests that could not be served: for each event, bytes, device_free and reserved_free."""
+    persistent: int
+    """The bytes in use that are there from the first event to the last."""
+    largest_free: int | None
+    """The largest free piece that the allocator has reserved at the end; None if the snapshot does not say."""
+    refused: list[dict[str, Any]]
+    """The requests that could not be served: for each event, bytes, device_free, reserved, reserved_free, plan (what a plan
+    of the blocks up to then and of the request takes) and verdict: fragmented, full or unknown."""
     holders: list[Holder]
     """The places of the program that hold memory at the peak, the largest first."""
     page: str
+    changes: list[dict[str, Any]] | None = None
+    """By place, the bytes that it holds at the peak less what it held in the snapshot before; None without one."""
 
     def __str__(self) -> str:
         return self.page
 
 
-def doctor(file: str | os.PathLike[str]) -> Diagnosis:
+def doctor(file: str | os.PathLike[str], before: str | os.PathLike[str] | None = None) -> Diagnosis:
     """Diagnoses a memory snapshot of PyTorch: the bytes lost to fragmentation, the peak of a plan, and the places of
-    the program that hold memory at the peak.
+    the program that hold memory at the peak; for a request that was refused, whether the memory was full or in pieces. With
+    a snapshot from `before`, also what holds more since then, and what less.
 
     The file may be of any length: reading it takes about 250 bytes of memory for each event, and runs no code in the
     file. PlanError says where the file is not a snapshot.
     """
-    told, page = _sublet.doctor(os.fspath(file))
+    told, page = _sublet.doctor(os.fspath(file), None if before is None else os.fspath(before))
     found = json.loads(told)
     found["holders"] = [Holder(**holder) for holder in found["holders"]]
     return Diagnosis(**found, page=page)

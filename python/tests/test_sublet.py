@@ -478,6 +478,8 @@ def test_a_snapshot_as_pytorch_pickles_it_is_diagnosed(tmp_path: pathlib.Path) -
         assert (found.reserved, found.in_use, found.lost, found.lower_bound, found.plan) == (4096, 1500, 2596, 1512, 1512)
         assert [(h.place, h.bytes, h.blocks) for h in found.holders] == [("/home/me/net.py:12 forward", 1500, 2)]
         assert "who holds the" in str(found)
+        assert (found.persistent, found.largest_free, found.changes) == (0, 1024, None)
+        assert sublet.doctor(file, file).changes == []
     file.write_bytes(pickle.dumps({"segments": [], "device_traces": [[os.system]]}))
     with pytest.raises(sublet.PlanError, match="nothing was run"):
         sublet.doctor(file)

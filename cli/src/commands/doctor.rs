@@ -4,15 +4,21 @@
 //! release memory tell it for the time before. The most bytes reserved, less the most bytes in use, are lost: to
 //! fragmentation, to rounding, and to memory that the allocator keeps. A plan of the same blocks shows how much of this
 //! loss is avoidable.
+//!
+//! Out of memory, full or fragmented? A request that was refused is planned with the blocks up to then. If that plan
+//! takes no more than what was reserved and what the device had left, the memory was there, in pieces. Otherwise what
+//! helps is to need less: of the blocks in use, those that come and go can be recomputed or swapped, those that are
+//! there all the time cannot. A snapshot without events shows one moment: what is in use, and the pieces between.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use serde::Serialize;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::{Options, Solver};
-use sublet_core::{Constraints, owned};
+use sublet_core::trace::Row;
+use sublet_core::{Block, Constraints, Error, owned};
 
 use crate::args::DoctorArgs;
 use crate::failure::{Failure, InputError};
@@ -27,13 +33,15 @@ use crate::text::unit::Unit;
 const ALIGNMENT: u64 = 512;
 /// How many holders are printed; the JSON has all of them.
 const SHOWN: usize = 12;
+/// How many refused requests are planned: whoever retries is refused again and again.
+const PLANNED: usize = 16;
 
 /// Reads a snapshot, and prints its diagnosis.
 ///
 /// # Errors
 /// A file that is no snapshot with the events of one device.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let diagnosis = Diagnosis::of(&args.snapshot)?;
+    let diagnosis = Diagnosis::since(&args.snapshot, args.before.as_deref())?;
     let mut out = io::stdout().lock();
     let printed = if args.json { output::json(&diagnosis, &mut out) } else { diagnosis.write_page(&mut out) };
     printed.map_err(|e| Failure::printing(&e))
@@ -56,9 +64,23 @@ pub(crate) struct Diagnosis {
     plan: u64,
     /// A lower bound on the peak of every plan of these blocks.
     lower_bound: u64,
+    /// The bytes of `in_use` that are there from the first event to the last.
+    persistent: u64,
+    /// The largest free piece of a segment at the end; none where no segment is told.
+    largest_free: Option<u64>,
     refused: Vec<Refused>,
     /// The code that holds what is in use at the peak, the largest holder first.
     holders: Vec<Holder>,
+    /// By place, what it holds at the peak less what it held in the snapshot before, the largest change first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Change>>,
+}
+
+/// What a place of the program holds at the peak beside what it held before.
+#[derive(Debug, Serialize)]
+struct Change {
+    place: String,
+    bytes: i128,
 }
 
 /// A request that the allocator could not serve.
@@ -68,8 +90,26 @@ struct Refused {
     bytes: u64,
     /// The bytes that were free on the device.
     device_free: u64,
-    /// The bytes that the allocator had reserved and that were not in use; none where the snapshot does not say.
+    /// The bytes that the allocator had reserved; none where the snapshot does not say.
+    reserved: Option<u64>,
+    /// Those of `reserved` that were not in use.
     reserved_free: Option<u64>,
+    /// The peak of a plan of the blocks up to then and of this request; none for requests after the first
+    /// [`PLANNED`].
+    plan: Option<u64>,
+    verdict: Verdict,
+}
+
+/// Why a request could not be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// The memory was there, in pieces: a plan serves the request.
+    Fragmented,
+    /// A plan would not have served it either.
+    Full,
+    /// The snapshot does not tell what was reserved, or the request was not planned.
+    Unknown,
 }
 
 /// The bytes that one place of the program holds at the peak.
@@ -87,7 +127,7 @@ impl Diagnosis {
     ///
     /// # Errors
     /// A file that is no snapshot with the events of one device.
-    pub(crate) fn of(file: &str) -> Result<Self, InputError> {
+    fn of(file: &str) -> Result<Self, InputError> {
         let snapshot = input::snapshot(file)?;
         let (problem, stacks) = snapshot.problem(file)?;
         let explain = |e| InputError::file(file, problem.explain(&e));
@@ -98,7 +138,11 @@ impl Diagnosis {
         let sweep = Sweep::new(&problem.blocks, scratch.lend()).map_err(explain)?;
         let peak_step =
             sweep.load_curve().max_by_key(|&(step, load)| (load, Reverse(step))).map_or(0, |(step, _)| step);
-        let (reserved, refused) = reserved(&snapshot, &problem);
+        let (reserved, refused) = reserved(&snapshot, &problem).map_err(explain)?;
+        let last = problem.blocks.iter().map(|block| block.end).max().unwrap_or(0);
+        let early = problem.trace.as_ref().map_or(0, |trace| before(&snapshot, &trace.rows));
+        let stays = |block: &&Block| (block.start as usize) < early && block.end == last;
+        let persistent = problem.blocks.iter().filter(stays).map(|block| block.size).sum();
         Ok(Self {
             input: file.into(),
             device: snapshot.device,
@@ -109,9 +153,38 @@ impl Diagnosis {
             lost: reserved.map(|reserved| reserved.saturating_sub(plan.max_load)),
             plan: plan.peak,
             lower_bound: plan.lower_bound,
+            persistent,
+            largest_free: snapshot.largest_free,
             refused,
             holders: holders(&snapshot, &problem, &stacks, peak_step),
+            changes: None,
         })
+    }
+
+    /// As [`of`](Self::of), with what has changed since the snapshot `before`.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn since(file: &str, before: Option<&str>) -> Result<Self, InputError> {
+        let mut diagnosis = Self::of(file)?;
+        if let Some(before) = before {
+            diagnosis.compare_with(&Self::of(before)?);
+        }
+        Ok(diagnosis)
+    }
+
+    /// Notes what holds more or less than in a snapshot from before.
+    fn compare_with(&mut self, before: &Self) {
+        let mut held: BTreeMap<&str, i128> = BTreeMap::new();
+        for (holders, sign) in [(&before.holders, -1), (&self.holders, 1)] {
+            for holder in holders {
+                *held.entry(&holder.place).or_default() += sign * i128::from(holder.bytes);
+            }
+        }
+        let differ = held.into_iter().filter(|&(_, bytes)| bytes != 0);
+        let mut changes: Vec<_> = differ.map(|(place, bytes)| Change { place: place.into(), bytes }).collect();
+        changes.sort_by_key(|change| Reverse(change.bytes.abs()));
+        self.changes = Some(changes);
     }
 
     /// Prints the diagnosis as text.
@@ -132,7 +205,10 @@ impl Diagnosis {
             format!("at least {}", unit.size(self.lower_bound))
         };
         writeln!(out, "by a plan  {}  {bound}", unit.size(self.plan))?;
-        for Refused { event, bytes, device_free, reserved_free } in &self.refused {
+        if let (0, Some(free)) = (self.events, self.largest_free) {
+            writeln!(out, "largest    {}  free piece: a larger request needs more memory", unit.size(free))?;
+        }
+        for Refused { event, bytes, device_free, reserved, reserved_free, plan, verdict } in &self.refused {
             write!(
                 out,
                 "\nout of memory at event {event}: {} asked, {} free on the device",
@@ -143,6 +219,23 @@ impl Diagnosis {
                 write!(out, ", {} reserved and not in use", unit.size(*free))?;
             }
             writeln!(out)?;
+            let there = unit.size(reserved.unwrap_or(0).saturating_add(*device_free));
+            match (verdict, plan.map(|plan| unit.size(plan))) {
+                (Verdict::Fragmented, Some(plan)) => writeln!(
+                    out,
+                    "  fragmented: by a plan these blocks and the request take {plan} of the {there} that were there.\n  \
+                     What would help: sublet.torch.install(), or expandable segments"
+                )?,
+                (Verdict::Full, Some(plan)) => writeln!(
+                    out,
+                    "  full: by a plan these blocks and the request take {plan}, and {there} were there.\n  What would \
+                     help: to need less. {} come and go, and can be recomputed or swapped within a limit\n  \
+                     (sublet.torch.compile); {} stay all the time",
+                    unit.size(self.in_use.saturating_sub(self.persistent)),
+                    unit.size(self.persistent)
+                )?,
+                _ => {}
+            }
         }
         writeln!(out, "\nwho holds the {} in use at the peak\n", unit.size(self.in_use))?;
         let size = format!("size {}", unit.name());
@@ -151,12 +244,39 @@ impl Diagnosis {
             let percent = format!("{:.1}", percent(h.bytes, self.in_use));
             table.add_row([&unit.number(h.bytes.into()), &percent, &h.blocks.to_string(), &h.place]);
         }
+        writeln!(out, "{}", table.trim_fmt())?;
+        let Some(changes) = &self.changes else { return Ok(()) };
+        writeln!(out, "\nwhat changed at the peak\n")?;
+        let mut table = table::aligned([&*size, ""], 0..1);
+        for change in changes.iter().take(SHOWN) {
+            let sign = if change.bytes < 0 { "-" } else { "+" };
+            table.add_row([&format!("{sign}{}", unit.number(change.bytes.abs())), &change.place]);
+        }
         writeln!(out, "{}", table.trim_fmt())
     }
 }
 
+/// How many mallocs the trace begins with, of blocks from before the recording.
+fn before(snapshot: &Snapshot, rows: &[Row]) -> usize {
+    rows.len() - snapshot.mallocs_and_frees().iter().filter(|&&is| is).count().min(rows.len())
+}
+
+/// The peak of a plan of what was allocated up to this step, and of a request of so many bytes there.
+fn plan_with(problem: &Problem, step: u32, bytes: u64) -> Result<u64, Error> {
+    // A block that is never freed ends one past the last row; where the request is later still, it is there too.
+    let rows = problem.trace.as_ref().map_or(0, |trace| trace.rows.len());
+    let until = |block: &Block| {
+        let stays = block.end > step || block.end as usize == rows;
+        Block { end: if stays { step.saturating_add(1) } else { block.end }, ..*block }
+    };
+    let mut blocks: Vec<Block> = problem.blocks.iter().filter(|block| block.start < step).map(until).collect();
+    blocks.push(Block::new(step, step.saturating_add(1), bytes));
+    let options = Options { constraints: Constraints { capacity: None, alignment: ALIGNMENT }, ..Options::default() };
+    owned::plan(&blocks, Solver::Auto, &options).map(|plan| plan.peak)
+}
+
 /// The most bytes that were reserved, if the snapshot says, and the requests that were not served.
-fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused>) {
+fn reserved(snapshot: &Snapshot, problem: &Problem) -> Result<(Option<u64>, Vec<Refused>), Error> {
     let change = |action, bytes: u64| match action {
         Action::Reserve => i128::from(bytes),
         Action::Release => -i128::from(bytes),
@@ -167,24 +287,40 @@ fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused
     let is_told = snapshot.reserved > 0 || snapshot.events.iter().any(|e| change(e.action, e.bytes) != 0);
     // The trace begins with the mallocs of the blocks from before the recording; all of them are in use at first.
     let rows = problem.trace.as_ref().map_or(&[][..], |trace| &trace.rows);
-    let recorded = snapshot.mallocs_and_frees();
-    let before = rows.len() - recorded.iter().filter(|&&is| is).count().min(rows.len());
-    let mut in_use: i128 = rows[..before].iter().map(|row| i128::from(row.bytes)).sum();
+    let mut step = before(snapshot, rows);
+    let mut in_use: i128 = rows[..step].iter().map(|row| i128::from(row.bytes)).sum();
     let mut most = now;
     let mut refused = Vec::new();
-    for (index, (event, recorded)) in snapshot.events.iter().zip(recorded).enumerate() {
+    for (index, (event, recorded)) in snapshot.events.iter().zip(snapshot.mallocs_and_frees()).enumerate() {
         now += change(event.action, event.bytes);
         most = most.max(now);
         if recorded {
             in_use += if event.action == Action::Alloc { 1 } else { -1 } * i128::from(event.bytes);
+            step += 1;
         }
         if event.action == Action::OutOfMemory {
-            let free = u64::try_from(now - in_use).unwrap_or(0);
-            let reserved_free = is_told.then_some(free);
-            refused.push(Refused { event: index, bytes: event.bytes, device_free: event.address, reserved_free });
+            let plan = match u32::try_from(step) {
+                Ok(step) if refused.len() < PLANNED && event.bytes > 0 => Some(plan_with(problem, step, event.bytes)?),
+                _ => None,
+            };
+            let there = u64::try_from(now).unwrap_or(0).saturating_add(event.address);
+            let verdict = match plan {
+                Some(plan) if is_told && plan <= there => Verdict::Fragmented,
+                Some(_) if is_told => Verdict::Full,
+                _ => Verdict::Unknown,
+            };
+            refused.push(Refused {
+                event: index,
+                bytes: event.bytes,
+                device_free: event.address,
+                reserved: is_told.then(|| u64::try_from(now).unwrap_or(0)),
+                reserved_free: is_told.then(|| u64::try_from(now - in_use).unwrap_or(0)),
+                plan,
+                verdict,
+            });
         }
     }
-    (is_told.then(|| u64::try_from(most).unwrap_or(u64::MAX)), refused)
+    Ok((is_told.then(|| u64::try_from(most).unwrap_or(u64::MAX)), refused))
 }
 
 /// The places of the program that hold what is alive at a step, the largest first.

@@ -5,13 +5,14 @@
 //! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the program
 //! asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with events of
 //! several is refused, since nothing says which is meant. A list of events, or of blocks, that the pickle refers to
-//! twice is refused as well. The file may be of any length: it is read in parts, and never held as a whole.
+//! twice is refused as well. A snapshot without events, or a list of segments as `torch.cuda.memory_snapshot()` returns
+//! it, shows one moment. The file may be of any length: it is read in parts, and never held as a whole.
 
 mod objects;
 pub(super) mod pickle;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Read;
 
 use super::recording::{Fault, Recording};
@@ -19,7 +20,7 @@ use super::{Format, Recognised};
 use crate::failure::{InputError, Place};
 use crate::problem::{BadRow, Problem};
 pub(crate) use objects::{Action, Event, Stack};
-use objects::{Object, Objects, Part};
+use objects::{Object, Objects, Part, Segment};
 
 /// The part of a snapshot that is about the one device with events.
 pub(crate) struct Snapshot {
@@ -30,6 +31,8 @@ pub(crate) struct Snapshot {
     pub(crate) reserved: u64,
     /// The blocks in use at the end: address, bytes, and the stack that asked for them.
     pub(crate) in_use: Vec<(u64, u64, Stack)>,
+    /// The largest free part of a segment at the end; none where no segment is told.
+    pub(crate) largest_free: Option<u64>,
     objects: Objects,
 }
 
@@ -43,7 +46,12 @@ pub(super) const FORMAT: Format = Format {
 
 /// The problem that the events make.
 pub(super) fn read(file: &str, reader: impl Read) -> Result<Problem, InputError> {
-    Snapshot::read(file, reader)?.problem(file).map(|(problem, _)| problem)
+    let snapshot = Snapshot::read(file, reader)?;
+    if snapshot.events.is_empty() {
+        let message = "expected events of a device, found none; was the history recorded (_record_memory_history)?";
+        return Err(InputError::file(file, message));
+    }
+    snapshot.problem(file).map(|(problem, _)| problem)
 }
 
 impl Snapshot {
@@ -60,17 +68,26 @@ impl Snapshot {
         })?;
         let wrong = |message: String| InputError::file(file, message);
         let snapshot = objects.snapshot(&root);
-        let (traces, segments) = snapshot
-            .and_then(|(traces, segments)| Some((objects.take(traces)?, segments)))
-            .ok_or_else(|| wrong("expected a memory snapshot: a dict with a list \"device_traces\"".into()))?;
-        let (device, events) = only_device(&mut objects, &traces).map_err(wrong)?;
+        let not_one = "expected a memory snapshot: a dict with a list \"device_traces\", or a list of segments";
+        let (traces, segments) = match (snapshot, root) {
+            (Some((traces, segments)), _) => (objects.take(traces), objects.take(segments)),
+            (None, pickle::Value::Object(list)) => (Some(Vec::new()), objects.take(list)),
+            (None, pickle::Value::Int(_)) => (None, None),
+        };
+        let traces = traces.ok_or_else(|| wrong(not_one.into()))?;
+        let segments = segments.unwrap_or_default();
+        let segments: Option<Vec<Segment>> = segments.iter().map(|&segment| objects.segment(segment)).collect();
+        let segments = segments.ok_or_else(|| wrong(not_one.into()))?;
+        if snapshot.is_none() && segments.is_empty() {
+            return Err(wrong(not_one.into()));
+        }
+        let (device, events) = only_device(&mut objects, &traces, &segments).map_err(wrong)?;
         let found = events.iter().enumerate().map(|(index, &event)| found(&objects, index, event));
         let events: Vec<Event> =
             found.collect::<Result<_, _>>().map_err(|message| wrong(format!("device {device}: {message}")))?;
-        let segments = objects.take(segments).unwrap_or_default();
-        let (reserved, in_use) = in_use(&mut objects, &segments, device).map_err(wrong)?;
+        let Held { reserved, in_use, largest_free } = Held::of(&mut objects, &segments, device).map_err(wrong)?;
         objects.forget();
-        Ok(Self { device, events, reserved, in_use, objects })
+        Ok(Self { device, events, reserved, in_use, largest_free, objects })
     }
 
     /// Makes the problem of the trace, and for each of its blocks the stack that asked for it.
@@ -131,8 +148,8 @@ impl Snapshot {
     }
 }
 
-/// The events of the only device that has any, and the device's number.
-fn only_device(objects: &mut Objects, traces: &[Object]) -> Result<(usize, Vec<Object>), String> {
+/// The events of the only device that has any, and the device's number; without events, the only device with segments.
+fn only_device(objects: &mut Objects, traces: &[Object], segments: &[Segment]) -> Result<(usize, Vec<Object>), String> {
     let mut with_events = Vec::new();
     for (device, &trace) in traces.iter().enumerate() {
         let events =
@@ -141,9 +158,16 @@ fn only_device(objects: &mut Objects, traces: &[Object]) -> Result<(usize, Vec<O
             with_events.push((device, events));
         }
     }
-    match with_events.len() {
-        0 => Err("expected events of a device, found none; was the history recorded (_record_memory_history)?".into()),
-        1 => Ok(with_events.remove(0)),
+    let devices: BTreeSet<u64> = segments.iter().filter_map(|segment| segment.device).collect();
+    match (with_events.len(), devices.len()) {
+        (0, _) if segments.is_empty() => {
+            Err("expected events or segments of a device, found none; was the history recorded \
+                 (_record_memory_history)?"
+                .into())
+        }
+        (0, 0 | 1) => Ok((devices.first().and_then(|&device| device.try_into().ok()).unwrap_or(0), Vec::new())),
+        (0, _) => Err(format!("expected segments of one device, found those of {devices:?}")),
+        (1, _) => Ok(with_events.remove(0)),
         _ => {
             let several: Vec<usize> = with_events.iter().map(|&(device, _)| device).collect();
             Err(format!("expected events of one device, found those of {several:?}; record one device at a time"))
@@ -160,28 +184,37 @@ fn found(objects: &Objects, index: usize, event: Object) -> Result<Event, String
     }
 }
 
-/// The bytes of the device's segments, and address, size and stack of what is in use in them.
-#[expect(clippy::type_complexity, reason = "said above")]
-fn in_use(objects: &mut Objects, segments: &[Object], device: usize) -> Result<(u64, Vec<(u64, u64, Stack)>), String> {
-    let mut reserved = 0u64;
-    let mut found = Vec::new();
-    for (index, &segment) in segments.iter().enumerate() {
-        let broken = || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
-        let segment = objects.segment(segment).ok_or_else(broken)?;
-        if segment.device.is_some_and(|d| d != device as u64) {
-            continue;
-        }
-        reserved = reserved.saturating_add(segment.bytes);
-        let mut address = segment.address.ok_or_else(broken)?;
-        for part in objects.take(segment.blocks).ok_or_else(broken)? {
-            let Part { address: own, size, in_use, stack } = objects.part(part).ok_or_else(broken)?;
-            // Older snapshots have no addresses: the blocks fill the segment one after the other.
-            address = own.unwrap_or(address);
-            if let Some(bytes) = in_use {
-                found.push((address, bytes, stack));
+/// What the segments of a device hold at the end.
+#[derive(Default)]
+struct Held {
+    reserved: u64,
+    in_use: Vec<(u64, u64, Stack)>,
+    largest_free: Option<u64>,
+}
+
+impl Held {
+    fn of(objects: &mut Objects, segments: &[Segment], device: usize) -> Result<Self, String> {
+        let mut held = Self::default();
+        for (index, segment) in segments.iter().enumerate() {
+            if segment.device.is_some_and(|d| d != device as u64) {
+                continue;
             }
-            address = address.saturating_add(size);
+            let broken =
+                || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
+            held.reserved = held.reserved.saturating_add(segment.bytes);
+            held.largest_free.get_or_insert(0);
+            let mut address = segment.address.ok_or_else(broken)?;
+            let mut free = 0u64;
+            for part in objects.take(segment.blocks).ok_or_else(broken)? {
+                let Part { address: own, size, in_use, stack } = objects.part(part).ok_or_else(broken)?;
+                // Older snapshots have no addresses: the blocks fill the segment one after the other.
+                address = own.unwrap_or(address);
+                free = if in_use.is_some() { 0 } else { free.saturating_add(size) };
+                held.in_use.extend(in_use.map(|bytes| (address, bytes, stack)));
+                held.largest_free = held.largest_free.max(Some(free));
+                address = address.saturating_add(size);
+            }
         }
+        Ok(held)
     }
-    Ok((reserved, found))
 }
