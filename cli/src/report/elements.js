@@ -31,6 +31,45 @@ function showTip(tip, x, y) {
   box.style.top = `${Math.max(4, y + 16 + h > innerHeight ? y - 16 - h : y + 16)}px`;
 }
 
+/** As `fillTable`, for any number of rows: those in view are made, and a click on the heading of a column that has a fourth
+    member, key(row), sorts by it. */
+function fillLongTable(scroll, columns, rows, rowOf) {
+  const table = scroll.querySelector("table"), height = 26, beyond = 10;
+  let sorted = rows, by = null, down = false;
+  const space = rows => element("tr", { className: "space" }, Object.assign(element("td"), { style: `height: ${rows * height}px` }));
+  const show = () => {
+    const first = Math.max(0, Math.floor(scroll.scrollTop / height) - beyond);
+    const last = Math.min(sorted.length, first + Math.ceil(scroll.clientHeight / height) + 2 * beyond);
+    fillTable(table, columns, sorted.slice(first, last), rowOf);
+    const body = table.querySelector("tbody");
+    body.prepend(space(first));
+    body.append(space(sorted.length - last));
+    table.querySelectorAll("th").forEach((heading, c) => {
+      const key = columns[c][3];
+      if (!key) return;
+      heading.replaceChildren(element("button", { type: "button", onclick: () => sort(c) }, columns[c][0]));
+      heading.ariaSort = c !== by ? "none" : down ? "descending" : "ascending";
+    });
+  };
+  const sort = c => {
+    const key = columns[c][3];
+    [by, down] = [c, c === by ? !down : columns[c][1] === "number"];
+    const order = (a, b) => { const [x, y] = [key(a), key(b)]; return x < y ? -1 : x > y ? 1 : 0; };
+    sorted = [...rows].sort((a, b) => down ? order(b, a) : order(a, b));
+    scroll.scrollTop = 0;
+    show();
+  };
+  let asked = false;
+  scroll.onscroll = () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; show(); });
+  };
+  scroll.classList.add("long");
+  scroll.scrollTop = 0;
+  show();
+}
+
 /** Columns are [heading, class, value(row)]; `rowOf` makes the row's element. */
 function fillTable(table, columns, rows, rowOf = () => element("tr")) {
   table.replaceChildren(

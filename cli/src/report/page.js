@@ -28,7 +28,7 @@ chart.append(element("div", { className: "scale axis" }, plan.run ? "time" : "st
 
 /** A canvas of the size that it has on the page, empty, with the scales of its view. */
 function pen(view, canvas) {
-  const ratio = devicePixelRatio || 1, style = getComputedStyle(document.documentElement);
+  const ratio = devicePixelRatio || 1, style = getComputedStyle(document.body);
   const w = Math.round(view.plot.clientWidth * ratio), h = Math.round(view.plot.clientHeight * ratio);
   if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
   const g = canvas.getContext("2d");
@@ -38,7 +38,7 @@ function pen(view, canvas) {
     x: moment => time.place(moment) * w,
     y: value => (1 - view.vertical.place(value)) * h,
     color: name => style.getPropertyValue(`--${name}`),
-    font: px => `${px * ratio}px ${style.getPropertyValue("font-family") || "system-ui, sans-serif"}`,
+    font: px => `${px * ratio}px ${style.fontFamily}`,
   };
 }
 
@@ -119,16 +119,34 @@ function showAll() {
 for (const view of views) {
   let dragged = null, moved = false;
   const { plot } = view;
+  /** The fingers on the view, and where each of them was last. */
+  const fingers = new Map();
+  const pinch = event => {
+    const between = () => {
+      const [[ax, ay], [bx, by]] = fingers.values();
+      return { x: (ax + bx) / 2, y: (ay + by) / 2, apart: Math.hypot((ax - bx) * plot.clientWidth, (ay - by) * plot.clientHeight) };
+    };
+    const was = between();
+    fingers.set(event.pointerId, placeIn(view, event));
+    const is = between(), factor = was.apart / Math.max(is.apart, 1);
+    for (const [axis, from, to] of [[time, was.x, is.x], ...(view.zooms ? [[view.vertical, was.y, is.y]] : [])]) {
+      axis.zoom(factor, to);
+      axis.pan(from - to);
+    }
+    redraw();
+  };
   plot.addEventListener("pointerdown", event => {
     if (event.button !== 0) return;
     dragged = placeIn(view, event);
-    moved = false;
+    moved = fingers.size > 0;
+    fingers.set(event.pointerId, dragged);
     plot.setPointerCapture(event.pointerId);
     plot.classList.add("dragging");
     leave();
   });
   plot.addEventListener("pointermove", event => {
     if (!dragged) return point(view, event);
+    if (fingers.size === 2 && fingers.has(event.pointerId)) return pinch(event);
     const [x, y] = placeIn(view, event);
     time.pan(dragged[0] - x);
     if (view.zooms) view.vertical.pan(dragged[1] - y);
@@ -140,10 +158,16 @@ for (const view of views) {
     if (moved) return;
     const [x, y] = placeIn(view, event);
     choosePicked(view.tip(time.value(x), view.vertical.value(y))?.block ?? -1);
-    remark();
+    // A finger points only where it taps.
+    point(view, event);
   });
   for (const end of ["pointerup", "pointercancel"]) {
-    plot.addEventListener(end, () => { dragged = null; plot.classList.remove("dragging"); });
+    plot.addEventListener(end, event => {
+      fingers.delete(event.pointerId);
+      // A finger that stays goes on dragging from where it is.
+      [dragged = null] = fingers.values();
+      plot.classList.toggle("dragging", dragged !== null);
+    });
   }
   plot.addEventListener("pointerleave", leave);
   plot.addEventListener("dblclick", showAll);
@@ -282,31 +306,34 @@ function pick(i) {
   redraw();
 }
 
+/** The blocks that are alive at the max load, or those whose name or op has the text that is searched for. */
 function fillAlive() {
-  const section = byId("alive"), most = 50;
-  const alive = plan.id.map((_, i) => i)
-    .filter(i => plan.start[i] <= plan.peak_step && plan.peak_step < plan.end[i])
-    .sort((a, b) => plan.size[b] - plan.size[a] || a - b);
-  section.hidden = !alive.length;
-  if (!alive.length) return;
-  section.querySelector("h2").replaceChildren("Alive at the max load",
-    element("small", {}, `step ${whole(plan.peak_step)}, ${whole(alive.length)} blocks, ${exactBytes(plan.max_load)}`));
-  const share = i => plan.size[i] / plan.max_load;
+  const section = byId("alive"), asked = byId("search").value.trim().toLowerCase();
+  const is = asked
+    ? i => nameOf(plan, i).toLowerCase().includes(asked) || (plan.op.length > 0 && (opOf(plan, i) ?? "").toLowerCase().includes(asked))
+    : i => plan.start[i] <= plan.peak_step && plan.peak_step < plan.end[i];
+  const shown = plan.id.map((_, i) => i).filter(is).sort((a, b) => plan.size[b] - plan.size[a] || a - b);
+  section.hidden = !plan.id.length;
+  section.querySelector("h2").replaceChildren(...asked
+    ? [`Blocks with “${asked}”`, element("small", {}, `${whole(shown.length)} of ${whole(plan.id.length)}`)]
+    : ["Alive at the max load",
+      element("small", {}, `step ${whole(plan.peak_step)}, ${whole(shown.length)} blocks, ${exactBytes(plan.max_load)}`)]);
+  const share = i => plan.size[i] / plan.max_load, largest = shown.length ? share(shown[0]) : 1;
   const bar = i => {
     const e = element("span", { className: "bar" });
-    e.style.width = `${120 * share(i) / share(alive[0])}px`;
+    e.style.width = `${120 * share(i) / largest}px`;
     return e;
   };
   const columns = [
-    ["block", "name", i => [swatch(plan.groups[plan.group[i]].color), plan.id[i]]],
-    ...(plan.op.length ? [["op", "name", i => opOf(plan, i) ?? ""]] : []),
-    ["size", "number", i => bytes(plan.size[i])],
-    ["bytes", "number", i => whole(plan.size[i])],
-    ["of the load", "number", i => `${(100 * share(i)).toFixed(2)} %`],
+    ["block", "name", i => [swatch(plan.groups[plan.group[i]].color), plan.id[i]], i => plan.id[i]],
+    ...(plan.op.length ? [["op", "name", i => opOf(plan, i) ?? "", i => opOf(plan, i) ?? ""]] : []),
+    ["size", "number", i => bytes(plan.size[i]), i => plan.size[i]],
+    ["bytes", "number", i => whole(plan.size[i]), i => plan.size[i]],
+    ["of the load", "number", i => `${(100 * share(i)).toFixed(2)} %`, i => plan.size[i]],
     ["", "", bar],
-    ["from step", "number", i => whole(plan.start[i])],
-    ["until", "number", i => whole(plan.end[i])],
-    ["offset", "number", i => whole(plan.offset[i])],
+    ["from step", "number", i => whole(plan.start[i]), i => plan.start[i]],
+    ["until", "number", i => whole(plan.end[i]), i => plan.end[i]],
+    ["offset", "number", i => whole(plan.offset[i]), i => plan.offset[i]],
   ];
   const rowOf = i => {
     const point = on => () => { hovered = on ? i : -1; remark(); };
@@ -316,15 +343,9 @@ function fillAlive() {
       onmouseenter: point(true), onmouseleave: point(false), onfocus: point(true), onblur: point(false),
     });
   };
-  const table = section.querySelector("table");
-  fillTable(table, columns, alive.slice(0, most), rowOf);
-  section.querySelector(".more")?.remove();
-  if (alive.length > most) {
-    const more = element("button", { type: "button", className: "more" }, `Show all ${whole(alive.length)}`);
-    more.onclick = () => { more.remove(); fillTable(table, columns, alive, rowOf); };
-    section.append(more);
-  }
+  fillLongTable(section.querySelector(".scroll"), columns, shown, rowOf);
 }
+byId("search").addEventListener("input", coalesce(fillAlive));
 fillAlive();
 
 if (plan.rows.length) {

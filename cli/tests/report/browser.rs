@@ -86,6 +86,33 @@ impl Browser {
         self.settle();
     }
 
+    /// From now on the window is that of a phone, of 390 times 844 pixels, with fingers in place of a mouse.
+    pub(crate) fn phone(&self) {
+        let screen = json!({"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": true});
+        for (command, params) in [
+            ("Emulation.setDeviceMetricsOverride", screen),
+            ("Emulation.setTouchEmulationEnabled", json!({"enabled": true, "maxTouchPoints": 2})),
+        ] {
+            self.post("/goog/cdp/execute", &json!({"cmd": command, "params": params}));
+        }
+    }
+
+    /// Fingers that touch the page at these places, move and leave it.
+    pub(crate) fn touch(&self, fingers: &[[(i64, i64); 2]]) {
+        let at = |which: usize| -> Vec<Value> {
+            fingers
+                .iter()
+                .enumerate()
+                .map(|(id, path)| json!({"x": path[which].0, "y": path[which].1, "id": id}))
+                .collect()
+        };
+        for (kind, points) in [("touchStart", at(0)), ("touchMove", at(1)), ("touchEnd", Vec::new())] {
+            let params = json!({"type": kind, "touchPoints": points});
+            self.post("/goog/cdp/execute", &json!({"cmd": "Input.dispatchTouchEvent", "params": params}));
+        }
+        self.settle();
+    }
+
     /// What a script in the page returns.
     pub(crate) fn ask(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))

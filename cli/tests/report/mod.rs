@@ -134,6 +134,71 @@ fn twenty_thousand_blocks_are_drawn_and_told() {
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 
+/// Of a long table the rows in view are made; it is searched by name and sorted by a heading.
+#[test]
+fn a_long_table_is_searched_and_sorted() {
+    let Some(browser) = Browser::start() else { return };
+    let mut instance = String::from("id,lower,upper,size\n");
+    for i in 0..3000u64 {
+        writeln!(instance, "B{i},{},{},{}", i / 2, i / 2 + 9, 1 + i * 7919 % 3000).expect("a string takes it");
+    }
+    let (_folder, page) = report(&instance);
+    browser.open(&page);
+    let search = |text: &str| {
+        browser.ask(&format!(
+            "const s = document.getElementById('search'); s.value = '{text}'; s.dispatchEvent(new Event('input'))"
+        ));
+        browser.settle();
+    };
+    let rows = "return [...document.querySelectorAll('#alive tr.block')].map(row => row.cells[0].innerText.trim())";
+    let heading = "return document.querySelector('#alive h2').innerText";
+    search("b");
+    let shown = browser.ask(rows).as_array().unwrap().len();
+    assert!((10..200).contains(&shown), "{shown} rows are made");
+    assert!(browser.ask(heading).as_str().unwrap().ends_with("3,000 of 3,000"), "{}", browser.ask(heading));
+    search("b1234");
+    assert_eq!(browser.ask(rows), json!(["B1234"]));
+    search("");
+    browser.ask("[...document.querySelectorAll('#alive th button')].find(b => b.innerText === 'from step').click()");
+    let begin = "return [...document.querySelectorAll('#alive tr.block')].map(row => Number(row.cells[5].innerText.replace(',', '')))";
+    let begins: Vec<f64> = browser.ask(begin).as_array().unwrap().iter().filter_map(Value::as_f64).collect();
+    assert!(begins.len() > 5 && begins.is_sorted_by(|a, b| a >= b), "{begins:?}");
+    // The end of the table is there once it is scrolled to.
+    search("b");
+    browser.ask("const s = document.querySelector('#alive .scroll'); s.scrollTop = s.scrollHeight");
+    browser.settle();
+    assert!(browser.ask(rows).as_array().unwrap().iter().any(|name| name == "B0"));
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+/// At 390 pixels nothing sticks out, a tap tells the block, and two fingers zoom.
+#[test]
+fn a_phone_shows_all_of_it() {
+    let Some(browser) = Browser::start() else { return };
+    let mut instance = String::from("id,lower,upper,size\n");
+    for (id, lower, upper, size) in FOUR {
+        writeln!(instance, "{id},{lower},{upper},{size}").expect("a string takes it");
+    }
+    let (_folder, page) = report(&instance);
+    browser.phone();
+    browser.open(&page);
+    assert_eq!(browser.ask("return [innerWidth, document.documentElement.scrollWidth]"), json!([390, 390]));
+    let (x, y) = browser.pixels_in(&[2])[0].expect("it is large");
+    browser.touch(&[[(x, y), (x, y)]]);
+    assert!(browser.tip().is_some_and(|tip| tip.starts_with("block late\n")), "{:?}", browser.tip());
+    let box_of_tip =
+        "const b = document.getElementById('tip').getBoundingClientRect(); return b.left >= 0 && b.right <= 390";
+    assert_eq!(browser.ask(box_of_tip), true);
+    let everything = browser.range();
+    browser.touch(&[[(x - 20, y), (x - 60, y)], [(x + 20, y), (x + 60, y)]]);
+    assert_ne!(browser.range(), everything, "two fingers that part zoom in");
+    // What is drawn has the font of the page.
+    let fonts = "return [pen(map, map.canvas).font(12), getComputedStyle(document.body).fontFamily]";
+    let fonts = browser.ask(fonts);
+    assert!(fonts[0].as_str().unwrap().ends_with(fonts[1].as_str().unwrap()), "{fonts}");
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
 #[test]
 fn one_block_is_drawn() {
     let Some(browser) = Browser::start() else { return };
