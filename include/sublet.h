@@ -178,7 +178,8 @@ enum sublet_status
    */
   SUBLET_STATUS_OVERLAPPING_BUFFERS = 13,
   /**
-   * Argument `index` is a struct whose `struct_size` is `got`; it must be at least 4 and at most `needed`.
+   * Argument `index` is a struct whose `struct_size` is `got`: not in the range from 4 to `needed`, or within a field
+   * that ends at the byte `needed`.
    */
   SUBLET_STATUS_STRUCT_SIZE = 14,
   /**
@@ -2178,8 +2179,9 @@ typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 /**
  * A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes.
  * `context` is the one in sublet_allocator_params. The function may free blocks; unlike a sublet_raw_alloc, it may
- * call the allocator. If it returns 0, the request fails. If it returns another value, the request is tried again; if
- * there still is no memory, the function is called again.
+ * call the allocator, but not destroy it. If it returns 0, the request fails. If it returns another value, the request
+ * is tried again; if there still is no memory, the function is called again. The function must return: no exception
+ * and no longjmp.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
@@ -2320,6 +2322,11 @@ typedef struct sublet_statistics {
    * How many blocks are live now.
    */
   uint64_t live_blocks;
+  /**
+   * The bytes of `held` that take memory now. Of memory of the system these are the pages that it has given for them
+   * (on Linux; elsewhere as far as blocks have reached); of other memory all bytes.
+   */
+  uint64_t resident;
 } sublet_statistics;
 
 /**
@@ -2874,8 +2881,11 @@ sublet_status sublet_allocator_create(const struct sublet_allocator_params *para
  * Destroys an allocator. Frees the ranges of addresses that it has allocated, and its bookkeeping memory; what the
  * caller has lent is the caller's again. Addresses that the allocator returned are no longer valid. No other thread
  * may be using it. NULL does nothing.
+ *
+ * SUBLET_STATUS_REENTRANT: a function of the caller's that the allocator has called has called this one; nothing has
+ * changed. SUBLET_STATUS_NOT_A_HANDLE: it was destroyed, or is being destroyed.
  */
-void sublet_allocator_destroy(struct sublet_allocator *allocator);
+sublet_status sublet_allocator_destroy(struct sublet_allocator *allocator);
 
 /**
  * Allocates `bytes` bytes, which no other live block shares; `pointer` receives their address, or NULL for 0 bytes.
@@ -2952,9 +2962,9 @@ sublet_status sublet_stats(const struct sublet_allocator *allocator,
 sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
- * The range in which the plan's arena lies is kept, even without a live block. If the allocator has no such function,
- * nothing is freed.
+ * Gives back memory in which no block is live: ranges of addresses by the function `free` that the allocator was
+ * created with, and the pages of the system's own memory. The plan's arena is kept, even without a live block. The
+ * allocator does the same once by itself when a new plan was followed for a whole iteration.
  */
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 

@@ -485,6 +485,57 @@ fn networks_are_served_from_their_plan_from_the_third_iteration_on() {
     }
 }
 
+/// Attention over sequences of `length`: twelve layers, forward and backward. Returns the most bytes that were live.
+fn attention(allocator: &mut sublet_core::Allocator<'_>, length: u64) -> u64 {
+    let (hidden, scores) = (length * 512 * 4, length * length * 8 * 4);
+    let (mut kept, mut live, mut peak) = (Vec::new(), 0, 0);
+    for (i, bytes) in [3 * hidden, scores, hidden, 4 * hidden].repeat(12).into_iter().enumerate() {
+        kept.push((allocator.malloc(bytes).unwrap(), bytes));
+        live += bytes;
+        peak = peak.max(live);
+        if i % 4 == 2 {
+            // The projections, which came before the scores and this.
+            let (address, bytes) = kept.remove(kept.len() - 3);
+            allocator.free(address).unwrap();
+            live -= bytes;
+        }
+    }
+    while let Some((address, bytes)) = kept.pop() {
+        let gradient = allocator.malloc(bytes).unwrap();
+        peak = peak.max(live + bytes);
+        live -= bytes;
+        allocator.free(gradient).unwrap();
+        allocator.free(address).unwrap();
+    }
+    peak
+}
+
+#[test]
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+fn iterations_of_many_lengths_take_little_more_than_what_lives() {
+    for (told, grows) in [(false, false), (false, true), (true, false), (true, true)] {
+        let config = Config::new(1 << 32, 1 << 10, 1 << 10);
+        let len = sublet_core::replay::memory(&config);
+        let (mut b, mut w, mut i) = (vec![Block::default(); len.blocks], vec![0; len.words], vec![0; len.indices]);
+        let memory = sublet_core::replay::Memory { blocks: &mut b, words: &mut w, indices: &mut i };
+        let mut allocator = sublet_core::Allocator::new(&config, memory).unwrap();
+        let mut most = 0;
+        for round in 0..60 {
+            let length = 64 + if grows { round * 8 } else { round * 271 % 449 };
+            if told {
+                allocator.begin_iteration();
+            }
+            most = most.max(attention(&mut allocator, length));
+            if told {
+                allocator.end_iteration().unwrap();
+            }
+        }
+        let ratio = allocator.statistics().footprint as f64 / most as f64;
+        println!("told {told} grows {grows}: {ratio:.3}");
+        assert!(ratio <= 1.05, "told {told}, grows {grows}: {ratio}");
+    }
+}
+
 #[test]
 fn the_memory_is_what_is_asked_for_and_not_less() {
     let config = config(1 << 12);

@@ -14,12 +14,13 @@ pub mod trace;
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::{Block, Error, WorkspaceLen};
 
 use self::raw::{Raw, SystemMemory};
-use crate::arguments::{Arguments, ERROR, Params, plain};
+use crate::arguments::{Arguments, ERROR, params, plain};
 use crate::boundary::{boundary, short, tell};
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, Marked, handles, marked, unmark};
@@ -44,8 +45,9 @@ pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, poi
 
 /// A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes.
 /// `context` is the one in sublet_allocator_params. The function may free blocks; unlike a sublet_raw_alloc, it may
-/// call the allocator. If it returns 0, the request fails. If it returns another value, the request is tried again; if
-/// there still is no memory, the function is called again.
+/// call the allocator, but not destroy it. If it returns 0, the request fails. If it returns another value, the request
+/// is tried again; if there still is no memory, the function is called again. The function must return: no exception
+/// and no longjmp.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
 /// The parameters of sublet_allocator_create. To begin with, set `struct_size` and `capacity`, and leave all else 0.
@@ -153,13 +155,16 @@ pub struct sublet_statistics {
     pub live_bytes: u64,
     /// How many blocks are live now.
     pub live_blocks: u64,
+    /// The bytes of `held` that take memory now. Of memory of the system these are the pages that it has given for them
+    /// (on Linux; elsewhere as far as blocks have reached); of other memory all bytes.
+    pub resident: u64,
 }
 
 plain!(sublet_allocator_params, sublet_statistics);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_allocator_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_statistics {}
+params! {
+    sublet_allocator_params { struct_size, solver, capacity, alignment, events, live, range, alloc, free, context, seed, work, nodes, out_of_memory }
+    sublet_statistics { struct_size, state, hits, misses, plans, arena_peak, fallback_peak, footprint, held, live_bytes, live_blocks, resident }
+}
 
 /// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
 /// use it at once, but none may while sublet_allocator_destroy runs. After a fork of the process, the child has an
@@ -171,6 +176,8 @@ pub struct sublet_allocator {
     inner: Lock<Inner>,
     /// Called where there is no memory; it may free blocks.
     out_of_memory: sublet_out_of_memory,
+    /// How many calls are in `out_of_memory`, and will go on when it returns.
+    calls: AtomicUsize,
     context: Context,
     /// Begin and end of the bookkeeping memory, where no result may be written.
     memory: (usize, usize),
@@ -293,6 +300,7 @@ pub unsafe extern "C" fn sublet_allocator_create(
         let made = sublet_allocator {
             inner: Lock::new(Inner { allocator, profile: Profile::default() }, caller),
             out_of_memory: params.out_of_memory,
+            calls: AtomicUsize::new(0),
             context: Context(params.context),
             memory: (begin, begin + needed.bytes()),
             workspace: own,
@@ -308,20 +316,29 @@ pub unsafe extern "C" fn sublet_allocator_create(
 /// Destroys an allocator. Frees the ranges of addresses that it has allocated, and its bookkeeping memory; what the
 /// caller has lent is the caller's again. Addresses that the allocator returned are no longer valid. No other thread
 /// may be using it. NULL does nothing.
+///
+/// SUBLET_STATUS_REENTRANT: a function of the caller's that the allocator has called has called this one; nothing has
+/// changed. SUBLET_STATUS_NOT_A_HANDLE: it was destroyed, or is being destroyed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
-    let _ = short(ptr::null_mut(), || {
+pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) -> sublet_status {
+    if allocator.is_null() {
+        return S::Ok;
+    }
+    short(ptr::null_mut(), || {
         // SAFETY: the header asks for NULL, or an allocator that nobody uses, so that it can be moved out of its
         // memory, which goes back at the end of this block, after the ranges: what is bound first, last.
         unsafe {
             let marked = marked(allocator, 0)?;
+            if (*marked).value.is_calling() {
+                return Err(Failure::of(S::Reentrant));
+            }
             unmark(marked);
             #[cfg(all(unix, any(feature = "std", test)))]
             crate::fork::leave(&(*marked).value);
             let sublet_allocator { workspace: _workspace, inner: _inner, .. } = (&raw const (*marked).value).read();
         }
         Ok(())
-    });
+    })
 }
 
 /// `allocator` is NULL, misaligned or readable, and not destroyed if it has the mark.
@@ -397,8 +414,29 @@ impl sublet_allocator {
 
     #[cold]
     fn makes_room(&self, bytes: usize) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the header asks for a function that takes these and returns.
-        self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
+        let made = self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0);
+        self.calls.fetch_sub(1, Ordering::Relaxed);
+        made
+    }
+
+    /// Whether it has called a function of the user that has not returned.
+    fn is_calling(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) > 0 || self.inner.caller().is_here()
+    }
+
+    /// `None` also where the lock is refused.
+    #[inline]
+    fn if_hit<R>(&self, hit: impl FnOnce(&mut Inner) -> Option<R>) -> Option<R> {
+        self.inner.with(|inner| Ok(hit(inner))).ok().flatten()
+    }
+
+    /// Neither begins in the allocator's bookkeeping nor reaches into it.
+    #[inline]
+    fn is_beside<T>(&self, argument: *const T) -> bool {
+        let reach = size_of::<T>() - 1;
+        argument.addr().wrapping_sub(self.memory.0).wrapping_add(reach) >= self.memory.1 - self.memory.0 + reach
     }
 
     /// NULL does nothing.
@@ -474,9 +512,75 @@ pub unsafe extern "C" fn sublet_malloc(
     pointer: *mut *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives, and for pointers that can be written.
+    unsafe {
+        if let Some(handle) = at_once(allocator, (pointer, error))
+            && !pointer.is_null()
+            && let Some(address) = handle.if_hit(|inner| inner.hit(bytes))
+        {
+            pointer.write(ptr::with_exposed_provenance_mut(address));
+            return succeeded(error);
+        }
+        malloc_otherwise(allocator, bytes, pointer, error)
+    }
+}
+
+#[inline(never)]
+unsafe fn malloc_otherwise(
+    allocator: *mut sublet_allocator,
+    bytes: usize,
+    pointer: *mut *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
     let request = |handle: &sublet_allocator| handle.take(bytes, |allocator| allocator.malloc(bytes as u64));
-    // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+    // SAFETY: as in sublet_malloc.
     unsafe { answer(allocator, (pointer, 2), error, request) }
+}
+
+impl Inner {
+    /// What comes exactly as planned, unless a trace is recorded.
+    #[inline]
+    fn hit(&mut self, bytes: usize) -> Option<usize> {
+        if self.profile.is_on() {
+            return None;
+        }
+        usize::try_from(self.allocator.hit(bytes as u64)?).ok()
+    }
+
+    #[inline]
+    fn free_hit(&mut self, pointer: *mut c_void) -> Option<()> {
+        (!self.profile.is_on() && self.allocator.free_hit(pointer.addr() as u64)).then_some(())
+    }
+}
+
+/// The allocator, if all arguments are as they should be; `None` where the whole of the checks has to say what is wrong.
+/// `to` may be NULL.
+///
+/// `allocator` is as for `handle`.
+#[inline]
+unsafe fn at_once<'a, T>(
+    allocator: *const sublet_allocator,
+    (to, error): (*const T, *const sublet_error),
+) -> Option<&'a sublet_allocator> {
+    let marked = allocator.cast::<Marked<sublet_allocator>>();
+    if marked.is_null() || (marked.addr() | to.addr() | error.addr()) % align_of::<u64>() != 0 {
+        return None;
+    }
+    // SAFETY: not NULL, and aligned; what has the mark lives.
+    let handle = unsafe { Marked::known(marked)? };
+    let reach = size_of::<T>() - 1;
+    let is_apart = to.addr().wrapping_sub(error.addr()).wrapping_add(reach) >= size_of::<sublet_error>() + reach;
+    (handle.is_beside(to) && handle.is_beside(error) && is_apart).then_some(handle)
+}
+
+/// The end of a call that has succeeded, whose `error` was checked.
+#[inline]
+unsafe fn succeeded(error: *mut sublet_error) -> sublet_status {
+    if !error.is_null() {
+        // SAFETY: the header asks for room for one error.
+        unsafe { error.write(sublet_error { status: 0, index: 0, needed: 0, got: 0 }) };
+    }
+    S::Ok
 }
 
 /// Frees the block at `pointer`, which sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
@@ -488,8 +592,25 @@ pub unsafe extern "C" fn sublet_free(
     pointer: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives, and for an error that can be written.
+    unsafe {
+        if let Some(handle) = at_once(allocator, (ptr::null::<u64>(), error))
+            && handle.if_hit(|inner| inner.free_hit(pointer)).is_some()
+        {
+            return succeeded(error);
+        }
+        free_otherwise(allocator, pointer, error)
+    }
+}
+
+#[inline(never)]
+unsafe fn free_otherwise(
+    allocator: *mut sublet_allocator,
+    pointer: *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
     short(error, || {
-        // SAFETY: the header asks for an allocator that lives.
+        // SAFETY: as in sublet_free.
         unsafe { handle(allocator, error)? }.give_back(pointer, 1)
     })
 }

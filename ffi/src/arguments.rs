@@ -19,7 +19,30 @@ use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
 /// The first field is a `u32`: the struct's size in the caller's version. Other fields default to 0.
-pub(crate) unsafe trait Params: Plain {}
+pub(crate) unsafe trait Params: Plain {
+    /// Where each field begins and ends, in bytes.
+    const FIELDS: &[(usize, usize)];
+}
+
+/// Implements [`Params`]; fails to compile unless all fields are named.
+macro_rules! params {
+    ($($t:ident { $first:ident $(, $field:ident)* })*) => { $(
+        const _: fn($t) = |$t { $first: _ $(, $field: _)* }| ();
+        const _: fn(&$t) -> &u32 = |params| &params.$first;
+        // SAFETY: the first field is a `u32`.
+        unsafe impl $crate::arguments::Params for $t {
+            const FIELDS: &[(usize, usize)] = &[$({
+                let begin = core::mem::offset_of!($t, $field);
+                (begin, begin + $crate::arguments::bytes_of(|params: &$t| &params.$field))
+            }),*];
+        }
+    )* };
+}
+pub(crate) use params;
+
+pub(crate) const fn bytes_of<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
 
 pub(crate) struct Arguments<'a> {
     position: u32,
@@ -275,8 +298,11 @@ impl<'a> Arguments<'a> {
         // SAFETY: not NULL, aligned, and the first field is there.
         let said = unsafe { pointer.cast::<u32>().read() };
         let size = usize::try_from(said).unwrap_or(usize::MAX);
-        if size < size_of::<u32>() || size > MOST_PARAMS {
-            return Err(Failure::new(S::StructSize, self.position, wide(MOST_PARAMS), said.into()));
+        let cut = T::FIELDS.iter().find(|&&(begin, end)| begin < size && size < end);
+        let possible = if let Some(&(_, end)) = cut { end } else { size.clamp(size_of::<u32>(), MOST_PARAMS) };
+        if size != possible {
+            let needed = if cut.is_some() { possible } else { MOST_PARAMS };
+            return Err(Failure::new(S::StructSize, self.position, wide(needed), said.into()));
         }
         Ok(size)
     }
@@ -404,8 +430,21 @@ mod tests {
     }
 
     plain!(Padded);
-    // SAFETY: it begins with its size.
-    unsafe impl Params for Padded {}
+    params! { Padded { struct_size, first, second } }
+
+    #[test]
+    fn a_struct_does_not_end_within_a_field() {
+        for size in 4..40 {
+            let params = Padded { struct_size: size, first: 0, second: 0 };
+            let mut memory = [params; 2];
+            memory[1] = Padded { struct_size: 0, first: 0, second: 0 };
+            // SAFETY: memory of the test, which is as long as its first field says.
+            let read = unsafe { Arguments::new().params(memory.as_ptr()) };
+            let end = [8..16, 16..20].into_iter().find(|field| field.start < size && size < field.end);
+            let refused = end.map(|field| Failure::new(S::StructSize, 0, field.end.into(), size.into()));
+            assert_eq!(read.err(), refused, "{size}");
+        }
+    }
 
     #[repr(align(8))]
     struct Aligned([u32; 10]);

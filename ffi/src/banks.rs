@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use sublet_core::Block;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::block::{self, sublet_block};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
@@ -81,10 +81,10 @@ pub struct sublet_banks_cost {
 }
 
 plain!(sublet_bank, sublet_bank_use, sublet_spot, sublet_banks_params, sublet_banks_cost);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_banks_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_banks_cost {}
+params! {
+    sublet_banks_params { struct_size, bank_count, banks, uses }
+    sublet_banks_cost { struct_size, reserved, cost, lower_bound }
+}
 
 impl From<Cost> for sublet_banks_cost {
     fn from(Cost { cost, lower_bound }: Cost) -> Self {

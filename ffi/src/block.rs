@@ -2,7 +2,7 @@
 
 use sublet_core::{Block, Constraints};
 
-use crate::arguments::{Params, plain};
+use crate::arguments::{params, plain};
 use crate::error::Failure;
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
@@ -48,8 +48,9 @@ pub struct sublet_constraints {
 }
 
 plain!(sublet_block, sublet_constraints);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_constraints {}
+params! {
+    sublet_constraints { struct_size, reserved, alignment, capacity }
+}
 
 /// In bytes; 0 is no constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {

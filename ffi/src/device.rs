@@ -5,7 +5,7 @@ use core::ffi::c_char;
 
 use sublet_core::simulate::Device;
 
-use crate::arguments::{Params, plain};
+use crate::arguments::{params, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
@@ -40,8 +40,9 @@ pub struct sublet_device {
 }
 
 plain!(sublet_device);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_device {}
+params! {
+    sublet_device { struct_size, flags, out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity }
+}
 
 impl sublet_device {
     pub(crate) fn device(self, position: u32) -> Result<Device, Failure> {

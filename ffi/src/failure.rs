@@ -225,6 +225,9 @@ impl sublet_error {
             _ if is(S::OverlappingBuffers) => {
                 write!(f, "arguments {got} and {index} share memory, and one of them is written")
             }
+            _ if is(S::StructSize) && (4..needed).contains(&got) => {
+                write!(f, "the struct_size of argument {index} is {got}, within a field that ends at {needed}")
+            }
             _ if is(S::StructSize) => {
                 write!(f, "the struct_size of argument {index} is {got}; it must be between 4 and {needed}")
             }

@@ -13,7 +13,7 @@ use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Operator, Row};
 use sublet_core::verify::schedule::VerifiedSchedule;
 
-use crate::arguments::{Arguments, Params, counted, plain};
+use crate::arguments::{Arguments, counted, params, plain};
 use crate::block::sublet_block;
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
@@ -185,12 +185,11 @@ pub struct sublet_fitted {
 }
 
 plain!(sublet_fit_params, sublet_fit_lengths, sublet_fit_output, sublet_fitted);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_fit_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_fit_output {}
-// SAFETY: as above.
-unsafe impl Params for sublet_fitted {}
+params! {
+    sublet_fit_params { struct_size, policy, least_bytes, seed, work, means, keep_persistent, alignment }
+    sublet_fit_output { struct_size, reserved, rows, timings, row_capacity, offsets, blocks, names, residency_capacity }
+    sublet_fitted { struct_size, policy, row_count, residency_count, peak, original_peak, run }
+}
 
 impl sublet_fit_params {
     /// Unless `told` of the operators, nothing is recomputed that `means` does not ask for.

@@ -7,7 +7,7 @@ use core::mem::offset_of;
 use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 
-use crate::arguments::{Arguments, Params, counted, plain};
+use crate::arguments::{Arguments, counted, params, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::iteration::none;
@@ -85,8 +85,9 @@ pub struct sublet_graph {
 }
 
 plain!(sublet_tensor, sublet_node, sublet_graph);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_graph {}
+params! {
+    sublet_graph { struct_size, reserved, tensors, tensor_count, nodes, node_count, operands, operand_count, streams }
+}
 
 const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Transient, Storage::Transient),

@@ -91,6 +91,15 @@ pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
     unsafe { (&raw mut (*marked).mark).write_volatile(0) };
 }
 
+impl<T: Handle> Marked<T> {
+    /// `marked` is aligned and readable, and not destroyed if it has the mark.
+    #[inline]
+    pub(crate) unsafe fn known<'a>(marked: *const Self) -> Option<&'a T> {
+        // SAFETY: as promised; the mark is a number, whatever it holds.
+        unsafe { ((&raw const (*marked).mark).read() == T::MARK).then(|| &(*marked).value) }
+    }
+}
+
 impl<'a> Arguments<'a> {
     /// If the mark is there, the handle's memory is still lent, and nobody else uses it.
     #[inline]

@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use sublet_core::simulate::Device;
 use sublet_core::trace::Recorded;
 
-use crate::arguments::{Arguments, Params, counted, plain};
+use crate::arguments::{Arguments, counted, params, plain};
 use crate::device::sublet_device;
 use crate::error::Failure;
 use crate::operator::{self, sublet_operator};
@@ -64,10 +64,10 @@ pub struct sublet_schedule {
 }
 
 plain!(sublet_trace, sublet_schedule);
-// SAFETY: they begin with their size.
-unsafe impl Params for sublet_trace {}
-// SAFETY: as above.
-unsafe impl Params for sublet_schedule {}
+params! {
+    sublet_trace { struct_size, reserved, rows, row_count, operators, operator_count, block_count, device }
+    sublet_schedule { struct_size, reserved, rows, row_count, offsets, residency_count }
+}
 
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {

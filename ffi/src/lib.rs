@@ -17,6 +17,8 @@
 //! The headers are generated from this crate by the test in `header.rs`; their comments are the doc comments here.
 
 mod arguments;
+#[cfg(any(feature = "std", test))]
+mod barrier;
 mod boundary;
 mod failure;
 mod fork;

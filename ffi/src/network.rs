@@ -13,7 +13,7 @@ use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{self, Row, liveness::Residency};
 
-use crate::arguments::{Arguments, Params, counted, plain};
+use crate::arguments::{Arguments, counted, params, plain};
 use crate::boundary::boundary;
 use crate::device::sublet_device;
 use crate::error::{Failure, sublet_error};
@@ -209,12 +209,11 @@ plain!(
     sublet_step,
     sublet_network_planned
 );
-// SAFETY: they begin with their size.
-unsafe impl Params for sublet_network {}
-// SAFETY: as above.
-unsafe impl Params for sublet_network_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_network_planned {}
+params! {
+    sublet_network { struct_size, reserved, memories, memory_count, operators, operator_count, accesses, access_count, device }
+    sublet_network_params { struct_size, means, limit, alignment, work, seed }
+    sublet_network_planned { struct_size, reserved, step_count, peak, max_load, original_load, planned_bytes, kept_bytes, run }
+}
 
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];

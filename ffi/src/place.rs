@@ -8,7 +8,7 @@ use sublet_core::Block;
 use sublet_core::place::greedy::Order;
 use sublet_core::place::{self, Fit, Options, Solver, Summary};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::block::{self, sublet_block};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
@@ -179,10 +179,10 @@ pub struct sublet_place_params {
 }
 
 plain!(sublet_placement, sublet_place_params);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_place_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_placement {}
+params! {
+    sublet_place_params { struct_size, solver, alignment, capacity, seed, work, nodes, watch, watch_context }
+    sublet_placement { struct_size, solver, peak, lower_bound, nodes }
+}
 
 impl sublet_place_params {
     fn options(&self) -> Options {

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use sublet_core::Pool;
 use sublet_core::replay::pool;
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
 use crate::handle::{self, Marked, handles};
@@ -37,8 +37,9 @@ pub struct sublet_pool_usage {
 }
 
 plain!(sublet_pool_usage);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_pool_usage {}
+params! {
+    sublet_pool_usage { struct_size, blocks, live, peak, footprint }
+}
 
 fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)

@@ -33,6 +33,11 @@ mod kind {
     impl Profile {
         pub(crate) const IS_AVAILABLE: bool = true;
 
+        #[inline]
+        pub(crate) const fn is_on(&self) -> bool {
+            self.since.is_some()
+        }
+
         pub(crate) fn begin(&mut self) {
             *self = Self { since: Some(Instant::now()), ..Self::default() };
         }
@@ -90,6 +95,10 @@ mod kind {
     #[expect(clippy::unused_self, reason = "as where there is something")]
     impl Profile {
         pub(crate) const IS_AVAILABLE: bool = false;
+
+        pub(crate) const fn is_on(&self) -> bool {
+            false
+        }
 
         pub(crate) const fn begin(&mut self) {}
 

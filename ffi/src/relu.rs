@@ -8,7 +8,7 @@ use sublet_cuda::relu::cpu::{self, Element};
 use sublet_cuda::relu::gpu::{Kernels, Operands};
 use sublet_cuda::relu::{Activation, Error, Format, bf16, f16, mask_words};
 
-use crate::arguments::{Arguments, Params, Plain, plain};
+use crate::arguments::{Arguments, Plain, params, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, handles};
@@ -43,8 +43,10 @@ pub struct sublet_relu_params {
 }
 
 plain!(sublet_relu_params, f16, bf16, f32);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_relu_params {}
+params! {
+    sublet_relu_params { struct_size, format, leaky, slope }
+    sublet_relu_operands { struct_size, reserved, from, to, elements, mask, mask_bytes }
+}
 
 impl sublet_relu_params {
     fn meaning(self, position: u32) -> Result<(Activation, Format), Failure> {
@@ -281,8 +283,6 @@ pub struct sublet_relu_operands {
 }
 
 plain!(sublet_relu_operands);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_relu_operands {}
 
 unsafe fn operands(
     arguments: &mut Arguments<'_>,

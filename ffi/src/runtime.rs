@@ -15,7 +15,7 @@ use sublet_cuda::host::{HostBackend, Mode, Options};
 use sublet_cuda::storage::{Caching, Storage};
 use sublet_cuda::{ALIGNMENT, Operand, Pace, Part, Program, Runtime};
 
-use crate::arguments::{Params, Report, plain};
+use crate::arguments::{Report, params, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
@@ -164,12 +164,11 @@ pub struct sublet_measured {
 }
 
 plain!(sublet_runtime_params, sublet_operand, sublet_launch, sublet_measured);
-// SAFETY: they begin with their size.
-unsafe impl Params for sublet_runtime_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_launch {}
-// SAFETY: as above.
-unsafe impl Params for sublet_measured {}
+params! {
+    sublet_runtime_params { struct_size, on_host, gpu, as_simulated, alignment, stream, folder, memory }
+    sublet_launch { struct_size, op, op_kind, mask_only, ended, reserved, operands, operand_count, stream }
+    sublet_measured { struct_size, reserved, time_ns, simulated_ns, stalled_ns, simulated_stalled_ns, out_bandwidth, in_bandwidth, latency }
+}
 
 /// Makes a runtime, which carries out a schedule on a device. The schedule is first verified as by
 /// sublet_verify_schedule: each iteration has to leave the device as the next one needs it. It is also simulated on the

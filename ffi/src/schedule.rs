@@ -9,7 +9,7 @@ use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room, VerifiedSchedule};
 use sublet_core::{Block, Constraints};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::block;
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
@@ -56,10 +56,10 @@ pub struct sublet_verified {
 }
 
 plain!(sublet_schedule_params, sublet_verified);
-// SAFETY: they begin with their size.
-unsafe impl Params for sublet_schedule_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_verified {}
+params! {
+    sublet_schedule_params { struct_size, once, alignment, capacity }
+    sublet_verified { struct_size, reserved, peak, max_load, run }
+}
 
 pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Needed {
     Needed::workspace(schedule::workspace(trace.rows, trace.blocks, residencies))

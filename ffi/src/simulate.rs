@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use sublet_core::simulate::{self, Run, Timing};
 use sublet_core::trace::{Operator, Row};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
 use crate::iteration::{self, Counts, Schedule, Trace, sublet_schedule, sublet_trace};
@@ -52,8 +52,9 @@ pub struct sublet_run {
 }
 
 plain!(sublet_timing, sublet_run);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_run {}
+params! {
+    sublet_run { struct_size, reserved, time_ns, original_ns, swapped_bytes, peak_load, host_bytes, recomputed_ns }
+}
 
 impl From<Timing> for sublet_timing {
     fn from(Timing { reached, begin, end }: Timing) -> Self {

@@ -26,7 +26,8 @@ pub enum sublet_status {
     /// Two arguments, number `index` and number `got`, share memory, and at least one of them is written. The number
     /// UINT32_MAX stands for the argument `error`; in that case nothing is written to `error`.
     OverlappingBuffers = 13,
-    /// Argument `index` is a struct whose `struct_size` is `got`; it must be at least 4 and at most `needed`.
+    /// Argument `index` is a struct whose `struct_size` is `got`: not in the range from 4 to `needed`, or within a field
+    /// that ends at the byte `needed`.
     StructSize = 14,
     /// Argument `index` is a struct with a field at byte `got` that this version does not know and that is not 0.
     UnknownField = 15,

@@ -9,8 +9,7 @@ use crate::status::sublet_status as S;
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
-    // SAFETY: no pointer.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
+    let page = page();
     let size = bytes.checked_next_multiple_of(page).filter(|&size| size > 0).ok_or(none)?;
     // A mapping begins at a page: for a larger alignment, more is mapped, and what is around it is unmapped.
     let more = if alignment > page { alignment } else { 0 };
@@ -37,6 +36,52 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     }
     Ok(pointer)
 }
+
+#[cfg(all(unix, any(feature = "std", test)))]
+fn page() -> usize {
+    // SAFETY: no pointer.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16)
+}
+
+/// The whole pages of these bytes go back to the system. They are a part of what `alloc` has returned, and what they
+/// hold is not needed.
+#[cfg(all(unix, any(feature = "std", test)))]
+pub(crate) unsafe fn discard(pointer: *mut c_void, bytes: usize) {
+    let before = pointer.addr().wrapping_neg() & (page() - 1);
+    let whole = bytes.saturating_sub(before) & !(page() - 1);
+    let advice = if cfg!(target_os = "linux") { libc::MADV_DONTNEED } else { libc::MADV_FREE };
+    if whole > 0 {
+        // SAFETY: as promised. Where the system refuses, for pages that are locked, they stay.
+        unsafe { libc::madvise(pointer.wrapping_byte_add(before), whole, advice) };
+    }
+}
+
+/// How many of these bytes, the first of what `alloc` has returned, lie in pages that take memory.
+#[cfg(all(target_os = "linux", any(feature = "std", test)))]
+pub(crate) unsafe fn resident(pointer: *mut c_void, bytes: usize) -> usize {
+    const AT_ONCE: usize = 1 << 10;
+    let page = page();
+    let pages = bytes.div_ceil(page);
+    let mut is_there = [0; AT_ONCE];
+    let mut count = 0;
+    for first in (0..pages).step_by(AT_ONCE) {
+        let some = AT_ONCE.min(pages - first);
+        // SAFETY: pages of the mapping, and a byte for each.
+        let told =
+            unsafe { libc::mincore(pointer.wrapping_byte_add(first * page), some * page, is_there.as_mut_ptr()) };
+        let some = is_there.get(..some).filter(|_| told == 0).unwrap_or_default();
+        count += some.iter().filter(|&&byte| byte & 1 == 1).count();
+    }
+    count * page
+}
+
+#[cfg(all(not(target_os = "linux"), any(feature = "std", test)))]
+pub(crate) const unsafe fn resident(_: *mut c_void, bytes: usize) -> usize {
+    bytes
+}
+
+#[cfg(all(not(unix), any(feature = "std", test)))]
+pub(crate) const unsafe fn discard(_: *mut c_void, _: usize) {}
 
 /// `alloc` has returned `pointer` for `bytes` bytes.
 #[cfg(all(unix, any(feature = "std", test)))]
@@ -72,6 +117,14 @@ pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
 }
 
 #[cfg(not(any(feature = "std", test)))]
+pub(crate) const unsafe fn discard(_: *mut c_void, _: usize) {}
+
+#[cfg(not(any(feature = "std", test)))]
+pub(crate) const unsafe fn resident(_: *mut c_void, bytes: usize) -> usize {
+    bytes
+}
+
+#[cfg(not(any(feature = "std", test)))]
 pub(crate) const unsafe fn free(_: *mut c_void, _: usize, _: usize) {}
 
 #[cfg(test)]
@@ -94,6 +147,25 @@ mod tests {
             }
         }
         assert!(alloc(0, 8).is_err() && alloc(usize::MAX, 8).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn pages_that_are_discarded_take_no_memory() {
+        let (page, pages) = (page(), 3000);
+        let pointer = alloc(pages * page, 256).unwrap();
+        // SAFETY: bytes of the mapping; then all go back.
+        unsafe {
+            assert_eq!(resident(pointer, pages * page), 0);
+            pointer.cast::<u8>().write_bytes(1, pages * page);
+            assert_eq!(resident(pointer, pages * page), pages * page);
+            // The pages at both ends are not whole.
+            discard(pointer.wrapping_byte_add(1), pages * page - 2);
+            assert_eq!(resident(pointer, pages * page), 2 * page);
+            assert_eq!((pointer.cast::<u8>().read(), pointer.cast::<u8>().add(page).read()), (1, 0));
+            discard(pointer.wrapping_byte_add(1), page - 2);
+            free(pointer, pages * page, 256);
+        }
     }
 
     #[test]

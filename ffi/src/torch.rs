@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sublet_cuda::torch::{Cuda, Device, Devices, Driver, PoolId};
 use sublet_cuda::{Error, Result};
 
-use crate::arguments::{Params, plain};
+use crate::arguments::{params, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
@@ -44,8 +44,9 @@ pub struct sublet_torch_statistics {
 }
 
 plain!(sublet_torch_statistics);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_torch_statistics {}
+params! {
+    sublet_torch_statistics { struct_size, reserved, planned, unplanned, plans, arena, held, held_peak }
+}
 
 /// Allocates memory of a device for work in `stream`: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use sublet_core::{Block, VerifiedPlan, verify};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::block::{self, sublet_block, sublet_constraints};
 use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
@@ -28,8 +28,9 @@ pub struct sublet_certificate {
 }
 
 plain!(sublet_certificate);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_certificate {}
+params! {
+    sublet_certificate { struct_size, reserved, peak, max_load }
+}
 
 impl From<&VerifiedPlan<'_>> for sublet_certificate {
     fn from(plan: &VerifiedPlan<'_>) -> Self {

@@ -506,6 +506,62 @@ static void a_trace_is_exported(void) {
 }
 #endif
 
+/* The functions of the user that the allocator calls must not destroy it: it goes on when they return. */
+struct destroys {
+    sublet_allocator *allocator;
+    sublet_status status;
+    int calls;
+};
+
+static void *alloc_destroys(void *context, size_t bytes, size_t alignment) {
+    struct destroys *own = context;
+    own->calls += 1;
+    if (own->allocator != NULL) {
+        own->status = sublet_allocator_destroy(own->allocator);
+    }
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void free_destroys(void *context, void *pointer, size_t bytes) {
+    struct destroys *own = context;
+    (void)bytes;
+    own->calls += 1;
+    own->status = sublet_allocator_destroy(own->allocator);
+    free(pointer);
+}
+
+static int32_t room_destroys(void *context, size_t bytes) {
+    struct destroys *own = context;
+    (void)bytes;
+    own->status = sublet_allocator_destroy(own->allocator);
+    return own->calls++ == 0;
+}
+
+static void who_is_called_cannot_destroy_it(void) {
+    struct destroys own = {NULL, SUBLET_STATUS_OK, 0};
+    sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 64, .live = 8,
+                                      .alloc = alloc_destroys, .free = free_destroys, .context = &own};
+    sublet_allocator *allocator = create(&params);
+    own.allocator = allocator;
+    WORKS(sublet_free(allocator, take(allocator, 4 * MIB), &error));
+    CHECK(own.calls > 1 && own.status == SUBLET_STATUS_REENTRANT);
+    own.calls = 0;
+    /* It is destroyed already when its ranges are freed. */
+    CHECK(sublet_allocator_destroy(allocator) == SUBLET_STATUS_OK);
+    CHECK(own.calls > 0 && own.status == SUBLET_STATUS_NOT_A_HANDLE);
+
+    own = (struct destroys){NULL, SUBLET_STATUS_OK, 0};
+    params = (sublet_allocator_params){.struct_size = sizeof params, .capacity = MIB, .events = 64, .live = 8,
+                                       .out_of_memory = room_destroys, .context = &own};
+    own.allocator = allocator = create(&params);
+    void *pointer = NULL;
+    FAILS(SUBLET_STATUS_OUT_OF_MEMORY, 0, 2 * MIB, MIB, sublet_malloc(allocator, 2 * MIB, &pointer, &error));
+    CHECK(own.calls == 2 && own.status == SUBLET_STATUS_REENTRANT);
+    WORKS(sublet_free(allocator, take(allocator, MIB), &error));
+    CHECK(sublet_allocator_destroy(allocator) == SUBLET_STATUS_OK);
+    CHECK(sublet_allocator_destroy(NULL) == SUBLET_STATUS_OK);
+}
+
 static void *worker(void *allocator) {
     for (int i = 0; i < 3000; ++i) {
         size_t bytes = 16 + (size_t)i % 7 * 100;
@@ -530,6 +586,8 @@ static void *worker(void *allocator) {
 static void threads_share_it(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 1000, .live = 100};
     sublet_allocator *allocator = create(&params);
+    /* Alone for so long that it enters without the lock; then with others. */
+    CHECK(worker(allocator) == allocator);
     pthread_t threads[4];
     for (size_t t = 0; t < COUNT(threads); ++t) {
         CHECK(pthread_create(&threads[t], NULL, worker, allocator) == 0);
@@ -552,5 +610,6 @@ void test_allocator(void) {
     a_smaller_batch_keeps_the_plan();
     a_plan_is_adopted();
     a_trace_is_exported();
+    who_is_called_cannot_destroy_it();
     threads_share_it();
 }

@@ -21,9 +21,10 @@
 //! one. It watches again from the first request that gets no planned address in an iteration that differs from the
 //! plan.
 //!
-//! A plan is given up within an iteration in three cases: a quarter of its requests, and at least eight, were missed
-//! (they are not in the plan, or their place was taken); more than 16 blocks are live that the plan has freed already;
-//! or the pool has no room for a request, and may have it without the plan. The arena then goes back to the pool,
+//! A plan is given up within an iteration in four cases: a quarter of its requests, and at least eight, were missed
+//! (they are not in the plan, or their place was taken); as many were missed as the plan has come on, and one more
+//! would take memory that no block has reached yet; more than 16 blocks are live that the plan has freed already; or
+//! the pool has no room for a request, and may have it without the plan. The arena then goes back to the pool,
 //! except for its live blocks, which become blocks of the pool at their addresses. So memory is never handed out twice,
 //! and live blocks never move.
 //!
@@ -34,6 +35,11 @@
 //! so the memory of an old arena is free when a larger one is taken. It also gets back ranges that eight iterations
 //! have not used.
 //!
+//! Once a new plan was followed for a whole iteration, what the arena and the live blocks do not need goes back: the
+//! pages of the iteration that was recorded and of an arena that was replaced, and ranges that are empty. A marked
+//! iteration that comes exactly as planned is not recorded again: when it first differs, what came before is read from
+//! the plan.
+//!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.
 //!
@@ -41,7 +47,7 @@
 //! the record.
 
 use super::config::{self, Config, Memory, kept, pool_live, scratch};
-use super::follow::{self, Answer, Replay};
+use super::follow::{self, Answer, Come, Replay};
 use super::ranges::{Fixed, Range, Source};
 use super::{iteration, pool};
 use crate::error::Buffer;
@@ -63,7 +69,7 @@ pub enum State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Iterations {
+pub(super) enum Iterations {
     Found,
     Between,
     Within,
@@ -131,9 +137,12 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) arena_len: u64,
     /// Larger requests are not looked up in the plan: the length of the arena; 0 if no plan answers now.
     most: u64,
-    iterations: Iterations,
+    pub(super) iterations: Iterations,
     pub(super) interruptions: u32,
+    /// False within a marked iteration that has come exactly as planned: `record` reads it from the plan.
     pub(super) recording: bool,
+    /// Not followed for a whole iteration yet.
+    is_new: bool,
     events: usize,
     /// More frees than planned blocks mean that blocks now end within the iteration: a new plan is made.
     frees: usize,
@@ -201,6 +210,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             events: 0,
             frees: 0,
             planned: 0,
+            is_new: false,
             done: Statistics::default(),
         })
     }
@@ -213,12 +223,45 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// the allocator can be used as before, but it may have given up the plan to make room.
     #[inline]
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
+        match self.hit(bytes) {
+            Some(address) => Ok(address),
+            None => self.malloc_otherwise(bytes),
+        }
+    }
+
+    /// The address for a request that comes exactly as planned, as do all of the iteration before it. `None`, with
+    /// nothing changed, for every other request: [`malloc`](Self::malloc) serves it.
+    #[inline]
+    pub fn hit(&mut self, bytes: u64) -> Option<u64> {
+        if bytes.wrapping_sub(1) >= self.most || self.recording {
+            return None;
+        }
+        let offset = self.replay.hit(self.rounded(bytes))?;
+        self.done.hits += 1;
+        Some(self.arena + offset)
+    }
+
+    /// Frees a block whose free comes exactly as planned. False, with nothing changed, for every other address:
+    /// [`free`](Self::free) takes it.
+    #[inline]
+    pub fn free_hit(&mut self, address: u64) -> bool {
+        let offset = address.wrapping_sub(self.arena);
+        offset < self.arena_len && !self.recording && self.replay.free_hit(offset)
+    }
+
+    /// `bytes` is at most the length of the arena, a multiple of the alignment: the sum cannot overflow.
+    #[inline]
+    const fn rounded(&self, bytes: u64) -> u64 {
+        (bytes + (self.config.alignment - 1)) & !(self.config.alignment - 1)
+    }
+
+    #[inline(never)]
+    fn malloc_otherwise(&mut self, bytes: u64) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= self.most {
             return self.malloc_unplanned(bytes);
         }
-        // `bytes` is at most the length of the arena, which is a multiple of the alignment: rounding `bytes` up cannot
-        // overflow.
-        let size = (bytes + (self.config.alignment - 1)) & !(self.config.alignment - 1);
+        self.record();
+        let size = self.rounded(bytes);
         match self.look_up(size) {
             Some(address) => Ok(address),
             None => self.malloc_missed(size),
@@ -231,8 +274,14 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// [`Error::NotAllocated`] if no live block begins there.
     #[inline]
     pub fn free(&mut self, address: u64) -> Result<(), Error> {
+        if self.free_hit(address) { Ok(()) } else { self.free_otherwise(address) }
+    }
+
+    #[inline(never)]
+    fn free_otherwise(&mut self, address: u64) -> Result<(), Error> {
         let offset = address.wrapping_sub(self.arena);
         let tag = if offset < self.arena_len {
+            self.record();
             self.replay.free(offset).map_err(|_| Error::NotAllocated { address })?
         } else {
             self.pool.free_tagged(address)?
@@ -252,6 +301,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.detector.restart();
         self.replay.restart();
         (self.events, self.frees) = (0, 0);
+        self.recording = self.arena_len == 0 || !self.replay.is_clear_of_late();
         self.update();
     }
 
@@ -268,13 +318,18 @@ impl<'a, S: Source> Allocator<'a, S> {
         if self.iterations != Iterations::Within {
             return Ok(());
         }
+        if !self.replay.is_complete() {
+            self.record();
+        }
         self.iterations = Iterations::Between;
+        self.recording = false;
         self.update();
         let followed = self.replay.restart();
         self.give_back_idle();
         // If there are more frees than the plan has blocks, blocks that used to outlive the iteration now end in it,
         // and can be planned.
         if self.arena_len > 0 && followed && self.frees <= self.planned {
+            self.settle();
             return Ok(());
         }
         if self.events > self.config.events {
@@ -369,8 +424,11 @@ impl<'a, S: Source> Allocator<'a, S> {
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
-        self.replay.restart();
+        let followed = self.replay.restart();
         self.give_back_idle();
+        if followed {
+            self.settle();
+        }
         self.replay.malloc(size, tag)
     }
 
@@ -381,6 +439,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             return self.pool.malloc(bytes);
         };
         if self.most > 0 {
+            self.record();
             // The plan may expect this request, as one whose block outlives the iteration: such a block has no place in
             // the arena.
             self.look_up(size);
@@ -396,10 +455,42 @@ impl<'a, S: Source> Allocator<'a, S> {
             self.detector.restart();
             self.recording = true;
         }
-        if self.replay.is_hopeless() {
+        // Rather than take memory that no block has reached, use the arena of a plan that misses more than it places.
+        if self.replay.is_hopeless() || (self.replay.misses_most() && self.pool.would_grow(size)) {
             self.give_up_plan();
         }
         self.serve(size)
+    }
+
+    /// From here on the marked iteration is recorded. What has come of it, all as planned, is read from the plan.
+    #[cold]
+    fn record(&mut self) {
+        if self.recording || self.iterations != Iterations::Within {
+            return;
+        }
+        self.recording = true;
+        let begin = self.detector.upcoming();
+        let (mut requests, mut frees) = (0, 0);
+        while let Some(event) = self.replay.come(requests, frees) {
+            match event {
+                Come::Malloc { bytes } => {
+                    self.replay.set_tag(requests, self.detector.upcoming());
+                    self.note(Event::Malloc, bytes, 0);
+                    requests += 1;
+                }
+                Come::Free { bytes, malloc } => {
+                    self.note(Event::Free, bytes, Detector::later(begin, malloc));
+                    frees += 1;
+                }
+            }
+        }
+    }
+
+    /// Gives back what the plan does not need, once it was followed for a whole iteration.
+    fn settle(&mut self) {
+        if core::mem::take(&mut self.is_new) {
+            self.trim();
+        }
     }
 
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
@@ -470,7 +561,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             arena = self.pool.set_aside(peak, planned);
         }
         (self.arena, self.arena_len) = arena?;
-        self.planned = planned;
+        (self.planned, self.is_new) = (planned, true);
         self.done.plans += 1;
         self.done.arena_peak = self.done.arena_peak.max(self.arena_len);
         self.update();
@@ -481,6 +572,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         if self.arena_len == 0 {
             return;
         }
+        self.record();
         let dissolved = self.pool.dissolve(self.arena, self.replay.live());
         debug_assert!(dissolved.is_ok(), "{dissolved:?}");
         (self.arena, self.arena_len) = (0, 0);
@@ -490,9 +582,6 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     pub(super) fn update(&mut self) {
-        if self.is_told() {
-            self.recording = self.iterations == Iterations::Within;
-        }
         self.replay.set_endless(!self.is_told());
         self.most = if self.is_covered() { self.arena_len } else { 0 };
     }

@@ -54,9 +54,22 @@ const OVERDUE: u32 = 16;
 
 const AHEAD: u32 = 8;
 
+/// An event of an iteration that has come as planned.
+pub(super) enum Come {
+    Malloc {
+        bytes: u64,
+    },
+    /// `malloc` is the number of the block's malloc among the iteration's events, from 0.
+    Free {
+        bytes: u64,
+        malloc: u32,
+    },
+}
+
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// Placed: offset, bytes, and slot (low) and frees before (high). Else: bytes, 0, the next placed. Zeros end it.
+    /// Placed: offset, bytes, slot (low) and frees before (high). Else: bytes, 0, next placed (low) and frees before
+    /// (high). The entry after the last has no bytes, and all frees before it.
     requests: Table<'a, [u64; 3]>,
     /// Low half: the request whose block is freed; high half: its slot.
     frees: Table<'a, u64>,
@@ -202,14 +215,18 @@ impl<'a> Replay<'a> {
         for i in 0..n {
             let block = by_start[i];
             let start = at(blocks, block).start;
+            let mut freed_by = |step| {
+                while freed < n && at(blocks, by_end[freed]).end <= step {
+                    freed += 1;
+                }
+                freed
+            };
             while let Some(o) = waiting.next_if(|o| o.start < start) {
-                self.requests[request] = [rounded(o.size, alignment), 0, 0];
+                self.requests[request] = [rounded(o.size, alignment), 0, pack(0, freed_by(o.start))];
                 self.next += u32::from(o.start < phase);
                 request += 1;
             }
-            while freed < n && at(blocks, by_end[freed]).end <= start {
-                freed += 1;
-            }
+            let freed = freed_by(start);
             let offset = at(offsets, block);
             let slot = self.enter(offset);
             self.requests[request] = [offset, rounded(at(blocks, block).size, alignment), pack(slot, freed)];
@@ -218,15 +235,18 @@ impl<'a> Replay<'a> {
             request += 1;
         }
         for o in waiting {
-            self.requests[request] = [rounded(o.size, alignment), 0, 0];
+            while freed < n && at(blocks, by_end[freed]).end <= o.start {
+                freed += 1;
+            }
+            self.requests[request] = [rounded(o.size, alignment), 0, pack(0, freed)];
             self.next += u32::from(o.start < phase);
             request += 1;
         }
-        self.requests[request] = [0; 3];
+        self.requests[request] = [0, 0, pack(0, n)];
         let mut planned = request;
         for i in (0..request).rev() {
             if self.requests[i][1] == 0 {
-                self.requests[i][2] = planned.into();
+                self.requests[i][2] |= u64::from(planned);
             } else {
                 planned = i;
             }
@@ -251,6 +271,57 @@ impl<'a> Replay<'a> {
     pub fn malloc(&mut self, bytes: u64, tag: u32) -> Answer {
         // A request outside the plan and the one after the last have size 0 here.
         if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
+    }
+
+    /// The offset for a request of `bytes` bytes, not 0, that comes exactly as planned, as do all before it. `None` with
+    /// nothing changed: [`malloc`](Self::malloc) has to answer.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for malloc")]
+    pub(super) fn hit(&mut self, bytes: u64) -> Option<u64> {
+        let [offset, size, link] = self.requests[self.next];
+        if size != bytes || high(link) != self.freed || self.overdue_count > 0 {
+            return None;
+        }
+        self.next += 1;
+        self.slots[low(link)][1] = self.next.into();
+        Some(offset)
+    }
+
+    /// Frees the block at `offset` if the plan has this free next, and before its next request. False with nothing
+    /// changed: [`free`](Self::free) has to do it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for malloc")]
+    pub(super) fn free_hit(&mut self, offset: u64) -> bool {
+        if high(self.requests[self.next][2]) <= self.freed || self.overdue_count > 0 {
+            return false;
+        }
+        let free = self.frees[self.freed];
+        let slot = &mut self.slots[high(free)];
+        if slot[0] != offset.wrapping_add(1) || low(slot[1]) != low(free) + 1 {
+            return false;
+        }
+        slot[1] = 0;
+        self.freed += 1;
+        true
+    }
+
+    /// Of an iteration that has come exactly as planned so far: the event after the first `requests` requests and the
+    /// first `frees` frees; `None` if no more has come.
+    pub(super) fn come(&self, requests: u32, frees: u32) -> Option<Come> {
+        if frees < self.freed && (requests == self.next || high(self.requests[requests][2]) > frees) {
+            let request = low(self.frees[frees]);
+            let [_, bytes, link] = self.requests[request];
+            return Some(Come::Free { bytes, malloc: request + high(link) });
+        }
+        (requests < self.next).then(|| Come::Malloc { bytes: self.requests[requests][1] })
+    }
+
+    /// Gives the block of a request its tag, if the block lives.
+    pub(super) fn set_tag(&mut self, request: u32, tag: u32) {
+        let slot = &mut self.slots[low(self.requests[request][2])];
+        if low(slot[1]) == request + 1 {
+            slot[1] = pack(request + 1, tag);
+        }
     }
 
     /// Frees the block at this offset from the start of the arena. Returns the tag, the number that was given with the
@@ -281,8 +352,11 @@ impl<'a> Replay<'a> {
     /// ended, no others came, and all were served as planned. Blocks that are still live become overdue: no request
     /// gets their memory until they are freed.
     pub fn restart(&mut self) -> bool {
-        self.move_clock(self.free_count);
-        let followed = self.followed && self.next == self.request_count;
+        // Without a request since the last restart, what lives is overdue already.
+        if self.next > 0 {
+            self.move_clock(self.free_count);
+        }
+        let followed = self.is_complete();
         if self.is_lost() && self.live().next().is_none() {
             self.overdue_count = 0;
         }
@@ -296,6 +370,21 @@ impl<'a> Replay<'a> {
 
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Whether no block of an earlier iteration lives, so that all requests can come as planned.
+    pub(super) const fn is_clear_of_late(&self) -> bool {
+        self.overdue_count == 0
+    }
+
+    /// Whether all requests of the plan have come, each as planned.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.followed && self.next == self.request_count
+    }
+
+    /// Whether at least as many requests of this iteration were missed as the plan has come on.
+    pub(super) const fn misses_most(&self) -> bool {
+        self.missed >= self.next
     }
 
     /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.

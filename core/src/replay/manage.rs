@@ -1,7 +1,7 @@
 //! The calls that a framework makes to an allocator beside malloc and free: aligned requests, interruptions, questions
 //! about addresses, and the resetting of what the allocator has learned.
 
-use super::allocator::Allocator;
+use super::allocator::{Allocator, Iterations};
 use super::ranges::Source;
 use crate::{Block, Error};
 
@@ -60,12 +60,26 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns each range of addresses in which no block lives to the allocator's [`Source`]. The range of the plan's
-    /// arena stays, even if no block lives there. Does nothing if the source never gives a second range.
+    /// Gives free memory back to the allocator's [`Source`]: what blocks have reached and no longer use is
+    /// [discarded](Source::discard), and ranges in which no block lives are returned, if the source gives more than
+    /// one. The plan's arena stays, even if no block lives there. O(blocks).
     pub fn trim(&mut self) {
+        let source = &mut self.source;
+        self.pool.discard(|range| source.discard(range));
         if self.source.grows() {
             self.give_back_empty(0);
         }
+    }
+
+    /// The bytes of the ranges that take memory now, as far as the [`Source`] [knows](Source::resident).
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        let ranges = self.pool.ranges();
+        let resident = |i| {
+            let range = ranges.get(i);
+            self.source.resident(range, ranges.touched(range.begin).saturating_sub(range.begin))
+        };
+        (0..ranges.count()).map(resident).fold(0, u64::saturating_add)
     }
 
     /// Sets the peaks in the [statistics](Self::statistics), `arena_peak`, `fallback_peak` and `footprint`, to the
@@ -80,7 +94,7 @@ impl<S: Source> Allocator<'_, S> {
     pub fn forget(&mut self) {
         self.give_up_plan();
         self.detector.restart();
-        self.recording = true;
+        self.recording = self.iterations != Iterations::Between;
         self.update();
     }
 

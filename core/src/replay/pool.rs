@@ -211,12 +211,37 @@ impl<'a> Pool<'a> {
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
-            let Range { begin, bytes } = self.ranges.get(i);
-            let last = self.by_address.at_most(&(begin + (bytes - 1)), by_address(&self.nodes));
-            let [address, size] = self.nodes[last];
-            self.ranges.set_top(i, if self.tags[last] == HOLE { address } else { address + size });
+            self.ranges.set_top(i, self.end_of_last(i));
         }
         self.footprint = self.ranges.used();
+    }
+
+    fn end_of_last(&self, range: u32) -> u64 {
+        let Range { begin, bytes } = self.ranges.get(range);
+        let last = self.by_address.at_most(&(begin + (bytes - 1)), by_address(&self.nodes));
+        let [address, size] = self.nodes[last];
+        if self.tags[last] == HOLE { address } else { address + size }
+    }
+
+    /// Whether a block of `size` bytes would end above all that blocks of its range have reached.
+    pub(super) fn would_grow(&self, size: u64) -> bool {
+        let hole = self.holes.at_least(&(size, 0), by_size(&self.nodes));
+        let begin = self.nodes[hole][0];
+        hole == 0 || begin.saturating_add(size) > self.ranges.touched(begin)
+    }
+
+    /// Calls `discard` with each run of free bytes that blocks have reached. O(blocks and holes so far).
+    pub(super) fn discard(&mut self, mut discard: impl FnMut(Range)) {
+        for hole in (1..self.fresh).filter(|&node| self.tags[node] == HOLE) {
+            let [begin, bytes] = self.nodes[hole];
+            let end = begin.saturating_add(bytes).min(self.ranges.touched(begin));
+            if begin < end {
+                discard(Range { begin, bytes: end - begin });
+            }
+        }
+        for i in 0..self.ranges.count() {
+            self.ranges.set_touched(i, self.end_of_last(i));
+        }
     }
 
     /// Frees the block that begins at `address`. O(log n).

@@ -26,6 +26,16 @@ pub trait Source {
 
     /// Takes back a range that [`take`](Self::take) gave, with the same begin and bytes.
     fn give_back(&mut self, range: Range);
+
+    /// Told that no block lies in a part of a range, and that what it holds is not needed: its pages may go back to the
+    /// system, while its addresses stay the allocator's. By default nothing is done.
+    fn discard(&mut self, _: Range) {}
+
+    /// How many bytes of a range take memory now, of which blocks have reached the first `touched` since the rest was
+    /// [discarded](Self::discard). By default all of them.
+    fn resident(&self, range: Range, _touched: u64) -> u64 {
+        range.bytes
+    }
 }
 
 /// The [`Source`] of an allocator that has a single range from the beginning, at address 0: it gives no others.
@@ -45,15 +55,16 @@ impl Source for Fixed {
 }
 
 pub(super) struct Ranges<'a> {
-    /// First address, bytes, highest end so far, iterations since last used.
-    list: Table<'a, [u64; 4]>,
+    /// First address, bytes, highest end since peaks were reset, iterations since last used, highest end since the
+    /// bytes above were discarded.
+    list: Table<'a, [u64; 5]>,
     count: u32,
     used: u64,
 }
 
 impl<'a> Ranges<'a> {
     pub(super) const fn words(most: usize) -> usize {
-        4 * most
+        5 * most
     }
 
     pub(super) fn new(most: usize, memory: &mut Workspace<'a>) -> Self {
@@ -84,17 +95,17 @@ impl<'a> Ranges<'a> {
     /// The list must have room for one more.
     pub(super) fn add(&mut self, Range { begin, bytes }: Range) -> bool {
         let Some(end) = begin.checked_add(bytes) else { return false };
-        let apart = |[other, length, ..]: &[u64; 4]| end <= *other || other + length <= begin;
+        let apart = |[other, length, ..]: &[u64; 5]| end <= *other || other + length <= begin;
         let fits = self.list.first(self.count).iter().all(apart);
         if fits {
-            self.list[self.count] = [begin, bytes, begin, 0];
+            self.list[self.count] = [begin, bytes, begin, 0, begin];
             self.count += 1;
         }
         fits
     }
 
     pub(super) fn remove(&mut self, i: u32) {
-        let [begin, _, top, _] = self.list[i];
+        let [begin, _, top, ..] = self.list[i];
         self.used -= top - begin;
         self.count -= 1;
         self.list[i] = self.list[self.count];
@@ -110,20 +121,30 @@ impl<'a> Ranges<'a> {
 
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
-            let [begin, bytes, top, _] = self.list[i];
+            let [begin, bytes, top, _, touched] = self.list[i];
             if address.wrapping_sub(begin) < bytes {
                 self.used += end.saturating_sub(top);
-                self.list[i] = [begin, bytes, top.max(end), 0];
+                self.list[i] = [begin, bytes, top.max(end), 0, touched.max(end)];
             }
         }
     }
 
     /// Lowers the noted end, not below the start of the range; never raises it.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
-        let [begin, bytes, top, age] = self.list[i];
+        let [begin, bytes, top, age, touched] = self.list[i];
         let end = end.max(begin).min(top);
         self.used -= top - end;
-        self.list[i] = [begin, bytes, end, age];
+        self.list[i] = [begin, bytes, end, age, touched];
+    }
+
+    /// The highest end of a block in the range of this address, since [`set_touched`](Self::set_touched) lowered it.
+    pub(super) fn touched(&self, address: u64) -> u64 {
+        let around = |[begin, bytes, ..]: &&[u64; 5]| address.wrapping_sub(*begin) < *bytes;
+        self.list.first(self.count).iter().find(around).map_or(0, |range| range[4])
+    }
+
+    pub(super) fn set_touched(&mut self, i: u32, end: u64) {
+        self.list[i][4] = end.max(self.list[i][0]);
     }
 
     pub(super) fn grow_older(&mut self) {
@@ -154,6 +175,7 @@ mod tests {
         most: u64,
         asked: Vec<u64>,
         back: Vec<u64>,
+        discarded: Vec<Range>,
     }
 
     #[derive(Clone, Default)]
@@ -186,6 +208,14 @@ mod tests {
             let mut raw = self.0.borrow_mut();
             assert_eq!(raw.out.remove(&range.begin), Some(range.bytes), "given back as it was given, once");
             raw.back.push(range.bytes);
+        }
+
+        fn discard(&mut self, range: Range) {
+            self.0.borrow_mut().discarded.push(range);
+        }
+
+        fn resident(&self, _: Range, touched: u64) -> u64 {
+            touched
         }
     }
 
@@ -249,6 +279,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_new_plan_does_not_need_is_discarded_once() {
+        let source = raw(1 << 20);
+        let mut allocator = over(&Config::new(1 << 20, 64, 16), source.clone()).unwrap();
+        let kept = allocator.malloc(256).unwrap();
+        let discarded = || source.0.borrow_mut().discarded.split_off(0).iter().map(|r| r.bytes).sum::<u64>();
+        // Without a plan, the third block does not fit where the first was.
+        let iteration = |kib: u64, allocator: &mut Allocator<'_, Shared>| {
+            allocator.begin_iteration();
+            let [first, second] = [2, 2].map(|n| allocator.malloc(n * (kib << 10)).unwrap());
+            allocator.free(first).unwrap();
+            let third = allocator.malloc(3 * (kib << 10)).unwrap();
+            for block in [second, third] {
+                allocator.free(block).unwrap();
+            }
+            allocator.end_iteration().unwrap();
+            allocator.resident()
+        };
+        for kib in [10, 40] {
+            assert_eq!((iteration(kib, &mut allocator), discarded()), (256 + 7 * (kib << 10), 0));
+            assert_eq!((iteration(kib, &mut allocator), discarded()), (256 + 5 * (kib << 10), 2 * (kib << 10)));
+            assert_eq!((iteration(kib, &mut allocator), discarded()), (256 + 5 * (kib << 10), 0));
+        }
+        allocator.free(kept).unwrap();
+        allocator.forget();
+        allocator.trim();
+        assert_eq!((allocator.resident(), allocator.statistics().held), (0, 0));
+    }
+
+    #[test]
     fn iterations_that_nobody_tells_give_back_too() {
         let source = raw(1 << 30);
         let config = Config { ranges: 4, ..Config::new(1 << 20, 64, 16) };
@@ -301,6 +360,7 @@ mod tests {
             let mut allocator = over(&config, source.clone()).unwrap();
             let mut live: Vec<(u64, u64)> = Vec::new();
             for (what, which, bytes) in steps {
+                let before = live.clone();
                 match what {
                     0..=4 => {
                         // There are few sizes, so that plans are followed.
@@ -321,7 +381,10 @@ mod tests {
                     8 => source.0.borrow_mut().most = bytes * 40,
                     _ => {}
                 }
-                let raw = source.0.borrow();
+                let mut raw = source.0.borrow_mut();
+                for Range { begin, bytes } in raw.discarded.split_off(0) {
+                    prop_assert!(before.iter().all(|&(a, n)| a + n <= begin || begin + bytes <= a), "{before:?}");
+                }
                 let inside = |&(a, n): &(u64, u64)| raw.out.iter().any(|(&begin, &length)| begin <= a && a + n <= begin + length);
                 prop_assert!(live.iter().all(inside), "{:?} {:?}", live, raw.out);
                 prop_assert_eq!(allocator.statistics().held, raw.out.values().sum::<u64>());

@@ -215,7 +215,13 @@ impl<'a> Detector<'a> {
     }
 
     pub(crate) const fn upcoming(&self) -> u32 {
-        if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
+        Self::later(self.position, 1)
+    }
+
+    /// The position that is `events` events after another.
+    pub(crate) const fn later(position: u32, events: u32) -> u32 {
+        let later = position + events;
+        if later > MOST_POSITION { later - MOST_POSITION } else { later }
     }
 
     #[inline]

@@ -21,9 +21,9 @@ pub unsafe extern "C" fn sublet_stats(
         let handle = unsafe { looked_at(allocator, arguments)? };
         // SAFETY: as above.
         let statistics = unsafe { arguments.report(statistics)? };
-        let (done, state, (live_bytes, live_blocks)) = handle.inner.with(|inner| {
+        let (done, state, (live_bytes, live_blocks), resident) = handle.inner.with(|inner| {
             let allocator = &inner.allocator;
-            Ok((allocator.statistics(), allocator.state(), allocator.live()))
+            Ok((allocator.statistics(), allocator.state(), allocator.live(), allocator.resident()))
         })?;
         statistics.set(sublet_statistics {
             struct_size: 0,
@@ -41,6 +41,7 @@ pub unsafe extern "C" fn sublet_stats(
             held: done.held,
             live_bytes,
             live_blocks,
+            resident,
         });
         Ok(())
     })
@@ -62,9 +63,9 @@ pub unsafe extern "C" fn sublet_reset_peaks(
     }
 }
 
-/// Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
-/// The range in which the plan's arena lies is kept, even without a live block. If the allocator has no such function,
-/// nothing is freed.
+/// Gives back memory in which no block is live: ranges of addresses by the function `free` that the allocator was
+/// created with, and the pages of the system's own memory. The plan's arena is kept, even without a live block. The
+/// allocator does the same once by itself when a new plan was followed for a whole iteration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -81,6 +81,17 @@ impl Raw {
 /// The largest distance by which a pointer can be moved.
 const MOST_BYTES: usize = isize::MAX.cast_unsigned();
 
+impl Raw {
+    const fn is_systems(&self) -> bool {
+        self.callbacks.is_none() && self.lent.is_none()
+    }
+}
+
+fn parts(range: Range) -> (*mut c_void, usize) {
+    let bytes = usize::try_from(range.bytes).unwrap_or(0);
+    (ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0)), bytes)
+}
+
 impl Source for Raw {
     fn grows(&self) -> bool {
         self.callbacks.is_some()
@@ -102,13 +113,29 @@ impl Source for Raw {
         (!pointer.is_null()).then(|| Range { begin: pointer.expose_provenance() as u64, bytes })
     }
 
+    fn discard(&mut self, range: Range) {
+        if self.is_systems() {
+            let (pointer, bytes) = parts(range);
+            // SAFETY: a part of what `system::alloc` gave, in which no block lies.
+            unsafe { system::discard(pointer, bytes) };
+        }
+    }
+
+    fn resident(&self, range: Range, touched: u64) -> u64 {
+        if !self.is_systems() {
+            return range.bytes;
+        }
+        let (pointer, bytes) = parts(Range { bytes: touched, ..range });
+        // SAFETY: the first bytes of what `system::alloc` gave.
+        unsafe { system::resident(pointer, bytes) as u64 }
+    }
+
     fn give_back(&mut self, range: Range) {
         if self.lent_in_use && self.lent == Some(range) {
             self.lent_in_use = false;
             return;
         }
-        let pointer = ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0));
-        let size = usize::try_from(range.bytes).unwrap_or(0);
+        let (pointer, size) = parts(range);
         match self.callbacks {
             // SAFETY: the caller's `alloc` gave the pointer; this is its `free`, called once.
             Some(Callbacks { free, context, .. }) => self.caller.during(|| unsafe { free(context, pointer, size) }),
