@@ -6,7 +6,7 @@ use sublet_core::Block;
 use sublet_core::place::Options;
 use sublet_core::place::chunks::{self, Chunks, Limit, Spot};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, params, plain};
 use crate::banks::sublet_spot;
 use crate::block::{self, sublet_block};
 use crate::boundary::{boundary, tell};
@@ -55,10 +55,10 @@ pub struct sublet_chunks {
 }
 
 plain!(sublet_chunks_params, sublet_chunks);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_chunks_params {}
-// SAFETY: as above.
-unsafe impl Params for sublet_chunks {}
+params! {
+    sublet_chunks_params { struct_size, solver, alignment, chunk_bytes, most_chunks, distance, work, nodes }
+    sublet_chunks { struct_size, chunk_count, total, lower_bound }
+}
 
 impl From<Chunks> for sublet_chunks {
     fn from(Chunks { count, total, lower_bound }: Chunks) -> Self {
