@@ -320,3 +320,70 @@ impl<B: Backend> Drop for Spill<B> {
 fn whole_pages(bytes: usize) -> usize {
     bytes.next_multiple_of(usize::try_from(PAGE).unwrap_or(usize::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Each access says where it has begun, and ends with this error once it is let go.
+    #[derive(Debug)]
+    struct Failing {
+        begun: Sender<u64>,
+        ends: [Mutex<Receiver<i32>>; 2],
+    }
+
+    impl Failing {
+        fn access(&self, at: u64) -> io::Result<()> {
+            self.begun.send(at).unwrap();
+            let code = self.ends[usize::try_from(at / PAGE).unwrap()].lock().unwrap().recv().unwrap();
+            Err(io::Error::from_raw_os_error(code))
+        }
+    }
+
+    impl Disk for Failing {
+        fn reserve(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn read(&self, at: u64, _: &mut [u8]) -> io::Result<()> {
+            self.access(at)
+        }
+        fn write(&self, at: u64, _: &[u8]) -> io::Result<()> {
+            self.access(at)
+        }
+    }
+
+    #[test]
+    fn after_a_fault_no_job_begins_and_the_first_fault_is_told() {
+        let mut memory = vec![0_u8; 2 * 4096];
+        let (begun, has_begun) = channel();
+        let ((first, first_ends), (second, second_ends)) = (channel(), channel());
+        let shared = Shared {
+            disk: Arc::new(Failing { begun, ends: [first_ends, second_ends].map(Mutex::new) }),
+            buffers: memory.chunks_mut(4096).map(|part| PinnedBytes::new(part.as_mut_ptr(), part.len())).collect(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        shared.give(0, StorageOperation::Write, 0, PAGE);
+        shared.give(1, StorageOperation::Write, PAGE, PAGE);
+        thread::scope(|scope| {
+            scope.spawn(|| shared.serve());
+            scope.spawn(|| shared.serve());
+            let mut both = [has_begun.recv().unwrap(), has_begun.recv().unwrap()];
+            both.sort_unstable();
+            assert_eq!(both, [0, PAGE]);
+            // While the other job is still running, this one fails, and a third is given.
+            first.send(5).unwrap();
+            shared.wait_for(0);
+            shared.give(0, StorageOperation::Read, 0, PAGE);
+            first.send(6).unwrap();
+            shared.wait_for(0);
+            second.send(28).unwrap();
+            shared.wait_for(1);
+            shared.queue().is_closed = true;
+            shared.changed.notify_all();
+        });
+        assert!(has_begun.try_recv().is_err(), "a job has begun after the fault");
+        assert_eq!(shared.queue().fault, Some(Error::Storage { operation: StorageOperation::Write, code: 5 }));
+    }
+}

@@ -449,3 +449,24 @@ pub unsafe extern "C" fn sublet_network_plan(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_told_and_0_is_the_default() {
+        let told = |params: sublet_network_params| {
+            let mut options = Options::new(u64::MAX);
+            params.tell(&mut options).map(|()| options).map_err(|_| ())
+        };
+        let zero = sublet_network_params { struct_size: 0, means: 0, limit: 0, alignment: 0, work: 0, seed: 0 };
+        assert_eq!(told(zero), Ok(Options::new(u64::MAX)));
+        let means = Using::NONE.with(Means::Swap).bits();
+        let given = sublet_network_params { struct_size: 0, means, limit: 1, alignment: 2, work: 3, seed: 4 };
+        let using = Using::NONE.with(Means::Swap);
+        let expected = Options { using, limit: 1, alignment: 2, work: 3, seed: 4, ..Options::new(u64::MAX) };
+        assert_eq!(told(given), Ok(expected));
+        assert_eq!(told(sublet_network_params { means: u32::MAX, ..given }), Err(()));
+    }
+}

@@ -394,6 +394,99 @@ fn a_write_reads_what_is_left_of_the_iteration() {
 }
 
 #[test]
+fn an_operator_takes_its_time_whatever_it_uses() {
+    let mut pass = Pass::default();
+    let (kept, data) = (pass.memory(64, true, false), pass.memory(64, false, false));
+    pass.operator(3, true, &[]);
+    pass.operator(5, true, &[(data, Use::Write)]);
+    pass.operator(70, true, &[]);
+    pass.operator(900, true, &[(kept, Use::Read)]);
+    pass.operator(20_000, true, &[(data, Use::Read)]);
+    for limit in [u64::MAX, 64] {
+        assert_eq!(pass.plan(&options(limit)).unwrap().0.run.time_ns, 20_978.0, "{limit}");
+    }
+}
+
+/// What an operator reads of itself is no read, nor is the first write to a scratch memory: both would keep it from
+/// running again.
+#[test]
+fn an_operator_reads_only_what_others_have_written() {
+    let mut pass = Pass::default();
+    let (data, scratch) = (pass.memory(64, false, false), pass.memory(64, false, true));
+    let [a, b, c] = [(); 3].map(|()| pass.memory(6400, false, false));
+    let own = [(scratch, Use::Write), (scratch, Use::Read), (scratch, Use::Write)];
+    pass.operator(1, false, &[(data, Use::Write)]);
+    pass.operator(1, true, &[&own[..], &[(data, Use::Read), (a, Use::Write), (a, Use::Read)]].concat());
+    pass.operator(1, true, &[&own[..], &[(a, Use::Read), (b, Use::Write)]].concat());
+    pass.operator(1, true, &[(b, Use::Read), (c, Use::Write)]);
+    pass.operator(1, true, &[(c, Use::Read)]);
+    pass.operator(1, true, &[(a, Use::Read), (data, Use::Read)]);
+    let accesses = |recording: &Recording<'_>| {
+        let of = |op| move |r: &&Row| r.op == Op::First(op) && r.event.is_access();
+        let told = |op| recording.rows.iter().filter(of(op)).map(|r| (recording.memories[r.block as usize], r.event));
+        Ok([1, 2].map(|op| told(op).collect::<Vec<_>>()))
+    };
+    let [first, second] = pass.record(&options(u64::MAX), accesses).unwrap();
+    assert_eq!(first, [(data, Event::Read), (scratch, Event::Write), (a, Event::Write)]);
+    assert_eq!(second, [(a, Event::Read), (scratch, Event::Write), (b, Event::Write)]);
+    let stock = pass.run(None);
+    let (planned, steps) = pass.plan(&options(13_000)).unwrap();
+    assert!(planned.peak <= 13_000 && steps.iter().any(|s| s.action == Action::Run { op: 1 }));
+    assert_eq!(pass.run(Some(&steps)), stock);
+}
+
+/// Operator 1 makes a memory of zeros, operator 2 writes a part of it.
+#[test]
+fn what_others_write_later_is_not_made_anew_alone() {
+    for (how, again) in [(Use::Write, &[1, 2][..]), (Use::Overwrite, &[2])] {
+        let mut pass = Pass::default();
+        let data = pass.memory(64, false, false);
+        let [a, b, c] = [(); 3].map(|()| pass.memory(6400, false, false));
+        pass.operator(1, false, &[(data, Use::Write)]);
+        pass.operator(1, true, &[(a, Use::Overwrite)]);
+        pass.operator(1, true, &[(data, Use::Read), (a, how)]);
+        pass.operator(1, true, &[(a, Use::Read), (b, Use::Write)]);
+        pass.operator(1, true, &[(b, Use::Read), (c, Use::Write)]);
+        pass.operator(1, true, &[(c, Use::Read)]);
+        pass.operator(1, true, &[(a, Use::Read), (data, Use::Read)]);
+        let (planned, steps) = pass.plan(&options(13_000)).unwrap();
+        let run = |step: &Step| if let Action::Run { op } = step.action { Some(op) } else { None };
+        assert!(planned.peak <= 13_000);
+        assert_eq!(steps.iter().filter_map(run).collect::<Vec<_>>(), again, "{how:?}");
+    }
+}
+
+/// Each operator makes a memory, and reads one of the `back` before.
+fn tangled(random: &mut Random, operators: u32, back: u64) -> Pass {
+    let mut pass = Pass::default();
+    for k in 0..operators {
+        let own = pass.memory(1 + random.below(9000), false, false);
+        let read = (own.saturating_sub(1 + random.below(back) as u32), Use::Read);
+        let accesses = if k == 0 { vec![(own, Use::Write)] } else { vec![read, (own, Use::Write)] };
+        pass.operator(1 + random.below(50), random.below(3) == 0, &accesses);
+    }
+    pass
+}
+
+#[test]
+fn the_seed_and_the_work_decide_what_is_found() {
+    let mut random = Random(4);
+    let device = Device { out_latency: 0.0, in_latency: 0.0, ..Device::symmetric(1e12) };
+    let (mut by_seed, mut by_seed_within, mut by_work) = (0, 0, 0);
+    for _ in 0..4 {
+        let long = tangled(&mut random, 150, 100);
+        let planned = |seed| long.plan(&Options { seed, ..Options::new(u64::MAX) }).unwrap();
+        by_seed += usize::from(planned(1) != planned(2));
+        let pass = tangled(&mut random, 120, 12);
+        let limit = pass.plan(&options(u64::MAX)).unwrap().0.original_load * 7 / 10;
+        let within = |seed, work| pass.plan(&Options { seed, work, device, ..Options::new(limit) });
+        by_seed_within += usize::from(within(1, 200) != within(2, 200));
+        by_work += usize::from(within(1, 200) != within(1, 1));
+    }
+    assert!(by_seed > 0 && by_seed_within > 0 && by_work > 0, "{by_seed}, {by_seed_within}, {by_work}");
+}
+
+#[test]
 fn accesses_that_cannot_be() {
     let mut pass = Pass::default();
     let a = pass.memory(64, false, false);

@@ -546,6 +546,67 @@ mod tests {
         }
     }
 
+    fn over(ranges: usize, alignment: u64, live: usize) -> Pool<'static> {
+        let len = workspace_of(live, ranges);
+        let memory = Workspace::new(vec![9; len.words].leak(), vec![9; len.indices].leak());
+        Pool::over(ranges, alignment, live, memory).unwrap()
+    }
+
+    fn allocates_until_full(pool: &mut Pool<'_>) -> usize {
+        (0..).take_while(|_| pool.malloc(8).is_ok()).count()
+    }
+
+    #[test]
+    fn nodes_for_the_parts_of_what_is_set_aside_are_kept_back() {
+        let mut pool = over(1, 8, 6);
+        pool.add(Range { begin: 0, bytes: 1 << 10 });
+        let (begin, _) = pool.set_aside(64, 3).unwrap();
+        // Of 13 nodes, one is the hole's, one the part's that is set aside, and six are promised.
+        assert_eq!(allocates_until_full(&mut pool), 5);
+        pool.dissolve(begin, [(8, 8, 0), (24, 8, 1), (40, 8, 2)].into_iter()).unwrap();
+        assert_eq!((pool.count(), pool.live()), (8, 64));
+    }
+
+    #[test]
+    fn what_could_not_be_set_aside_keeps_no_nodes() {
+        let mut pool = over(1, 8, 3);
+        pool.add(Range { begin: 0, bytes: 1 << 10 });
+        assert!(matches!(pool.set_aside(1 << 11, 3), Err(Error::OutOfMemory { .. })));
+        assert_eq!(allocates_until_full(&mut pool), 6);
+    }
+
+    #[test]
+    fn a_pool_over_one_range_holds_as_many_blocks_as_were_asked_for() {
+        let mut pool = pool(1 << 10, 8, 2);
+        assert_eq!(allocates_until_full(&mut pool), 2);
+        assert_eq!(pool.malloc(8), Err(Error::BufferTooSmall { buffer: Buffer::Live, needed: 3, got: 2 }));
+    }
+
+    #[test]
+    fn a_range_begins_at_a_multiple_of_the_alignment() {
+        let mut pool = over(2, 8, 2);
+        assert!(!pool.add(Range { begin: 4, bytes: 64 }));
+        assert_eq!(pool.malloc(8), Err(Error::OutOfMemory { needed: 8, largest: 0 }));
+        assert!(pool.add(Range { begin: 8, bytes: 64 }));
+        assert_eq!(pool.malloc(8), Ok(8));
+    }
+
+    #[test]
+    fn peaks_begin_anew_at_what_is_live() {
+        let mut pool = over(2, 8, 8);
+        for begin in [0, 1 << 10] {
+            pool.add(Range { begin, bytes: 64 });
+        }
+        let blocks = [32, 32, 16, 8].map(|bytes| pool.malloc(bytes).unwrap());
+        assert_eq!(blocks, [0, 32, 1 << 10, (1 << 10) + 16]);
+        assert_eq!((pool.peak(), pool.footprint()), (88, 88));
+        pool.free(0).unwrap();
+        pool.free((1 << 10) + 16).unwrap();
+        // The first range is used to its end, by its last block; the second up to a hole.
+        pool.reset_peaks();
+        assert_eq!((pool.peak(), pool.footprint()), (48, 64 + 16));
+    }
+
     #[test]
     fn edges_of_the_range() {
         assert_eq!(pool(0, 1, 2).malloc(1), Err(Error::OutOfMemory { needed: 1, largest: 0 }));

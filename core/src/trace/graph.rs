@@ -311,6 +311,32 @@ mod tests {
     }
 
     #[test]
+    fn all_results_are_read_at_the_end() {
+        let of = |storage| Tensor { bytes: 8, storage };
+        let [transient, result] = [of(Storage::Transient), of(Storage::Iteration)];
+        let tensors = [result, transient, result, of(Storage::Persistent), result, result];
+        // Tensor 5 is used by no operator: it is no result.
+        let nodes = [
+            Node { outputs: &[0, 1], ..Node::default() },
+            Node { inputs: &[1, 3], outputs: &[2, 4], ..Node::default() },
+        ];
+        let graph = Graph { tensors: &tensors, nodes: &nodes };
+        let len = workspace(tensors.len(), nodes.len(), graph.operands());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut to = vec![Row::default(); graph.most_rows() + 3];
+        let n = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to).unwrap();
+        let before = to[..n].to_vec();
+        assert_eq!(
+            read_results(&graph, &mut to[..n + 2], n),
+            Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: n + 3, got: n + 2 })
+        );
+        assert_eq!(read_results(&graph, &mut to, n), Ok(n + 3));
+        let reads = to[n - 3..n].iter().map(|r| (r.event, r.block, r.op));
+        assert!(reads.eq([0, 2, 4].map(|block| (Event::Read, block, Op::First(2)))), "{to:?}");
+        assert_eq!([&to[..n - 3], &to[n..n + 3]].concat(), before);
+    }
+
+    #[test]
     fn a_list_is_sorted_and_updates_keep_their_place() {
         // The operators are listed backwards; tensor 1 is updated in place between its two readers.
         let list = vec![(vec![1], vec![2], 0), (vec![1], vec![1], 0), (vec![1], vec![3], 0), (vec![0], vec![1], 0)];

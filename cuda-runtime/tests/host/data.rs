@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use crate::support::by_host;
 use crate::support::fit::Trace;
 use crate::support::hooked::{Fate, Hooked, Kind};
 use crate::support::networks::{chain, rectified};
-use crate::support::pattern;
+use crate::support::pattern::{self, Reference};
 
 use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Device;
 use sublet_core::trace::Event;
+use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{ALIGNMENT, Error, Program, Runtime};
 
@@ -76,6 +78,31 @@ fn without_any_of_its_waits_a_program_is_wrong() {
         assert!(found.iter().all(|(races, _)| *races), "{percent} %: {found:?}");
         // Old bytes can be the right ones by chance, where nobody has used the address in between.
         assert!(data * 20 >= waits.len() * 19, "{percent} %: {data} of {}", waits.len());
+    }
+}
+
+/// A value that is written while iterations are under way is not overwritten by them.
+#[test]
+fn what_is_written_comes_after_the_work_that_is_under_way() {
+    let trace = chain(6, 1024);
+    for (percent, order) in
+        [50, 70].into_iter().flat_map(|percent| (0..3).map(move |lane| (percent, Order::Last(lane))))
+    {
+        let program = program(&trace, percent);
+        for block in program.persistent_blocks() {
+            let host = host(Mode::Ordered(order));
+            let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
+            let mut reference = Reference::new(&trace);
+            reference.write(&mut runtime).unwrap();
+            let scratch = host.pin(program.arena_bytes()).unwrap();
+            by_host::issue(&mut runtime, &mut reference, &scratch, 0..2).unwrap();
+            let (mut given, mut held) = ([0; 1024], [0; 1024]);
+            pattern::fill(u64::from(block) + 1, &mut given);
+            runtime.write(block, &given).unwrap();
+            runtime.read(block, &mut held).unwrap();
+            assert_eq!(pattern::number(&held), pattern::number(&given), "{percent} %, {order:?}, {block}");
+            assert_eq!(host.races(), []);
+        }
     }
 }
 

@@ -129,6 +129,28 @@ fn memory_runs_out_before_anything_runs() {
 }
 
 #[test]
+fn a_program_that_copies_cannot_take_over_where_copies_free_nothing() {
+    let trace = chain(5, 512);
+    let whole =
+        trace.verified(&trace.rows, &stacked(&trace), |s| Program::new(&trace.recorded(), s, 1).unwrap()).unwrap();
+    let swaps = program(&trace);
+    let jetson = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
+    let host = HostBackend::new(Options { device: jetson, ..Options::new(Mode::Ordered(Order::Time), 1 << 30) });
+    let mut runtime = Runtime::new(host.clone(), whole.clone()).unwrap();
+    assert_eq!(runtime.replan(swaps.clone(), Some), Err(Error::HostIsDevice { bytes: swaps.host_bytes() }));
+    assert_eq!(pattern::run(&mut runtime, &trace, 2), Ok(vec![]));
+    #[cfg(target_os = "linux")]
+    {
+        use sublet_cuda::backend::Backend;
+        use sublet_cuda::storage::{Caching, Storage};
+        let storage = Storage::in_folder(&std::env::temp_dir(), Caching::Through).unwrap();
+        let mut runtime = Runtime::with_storage(host.clone(), whole, host.stream().unwrap(), &storage).unwrap();
+        assert_eq!(runtime.replan(swaps, Some), Ok(()));
+        assert_eq!(pattern::run(&mut runtime, &trace, 2), Ok(vec![]));
+    }
+}
+
+#[test]
 fn what_is_asked_at_the_wrong_time_is_refused() {
     let trace = chain(5, 512);
     let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 30));

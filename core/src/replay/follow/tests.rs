@@ -126,6 +126,29 @@ fn it_can_begin_in_the_middle() {
 }
 
 #[test]
+fn in_the_middle_requests_outside_the_plan_count_too() {
+    let outside = [Block::new(0, 9, 32), Block::new(3, 9, 64)];
+    for (phase, requests) in [(0, &[32, 8, 64][..]), (1, &[8, 64]), (3, &[64]), (4, &[])] {
+        let (mut replay, _) = replay(&[Block::new(1, 2, 8)], &outside, phase);
+        for &bytes in requests {
+            assert_ne!(replay.malloc(bytes, 0), Answer::Missed, "{phase}: {bytes}");
+        }
+        assert!(replay.restart(), "{phase}");
+    }
+}
+
+#[test]
+fn of_a_plan_without_requests_no_iteration_ends() {
+    let (mut replay, _) = replay(&[], &[], 0);
+    replay.set_endless(true);
+    for _ in 0..AHEAD {
+        assert!(!replay.is_hopeless());
+        assert_eq!((replay.malloc(8, 0), replay.has_ended()), (Answer::Missed, false));
+    }
+    assert!(replay.is_hopeless());
+}
+
+#[test]
 fn errors() {
     let mut memory = [0; 8];
     let mut nothing = Replay::new(0, Workspace::new(&mut memory, &mut [])).unwrap();

@@ -195,6 +195,25 @@ fn weights_are_unpacked_right_before_the_operator_that_reads_them() {
     }
 }
 
+/// Operator 0 makes tensor 0, which operator 3 reads and operator 4 updates, and writes weights that operator 1 reads.
+/// While operators 1 and 2 run, tensor 0 is alive.
+#[test]
+fn a_source_that_others_wait_for_is_not_put_off() {
+    let tensor = |bytes, storage| Tensor { bytes, storage };
+    let [transient, persistent] = [Storage::Transient, Storage::Persistent];
+    let random = Random {
+        tensors: vec![tensor(8, transient), tensor(1, persistent), tensor(100, transient), tensor(1, transient)],
+        inputs: vec![vec![], vec![1], vec![2], vec![0, 3], vec![0]],
+        outputs: vec![vec![0, 1], vec![2], vec![3], vec![], vec![0]],
+        workspaces: vec![0; 5],
+        operators: vec![],
+    };
+    for options in [Options { states: 0, width: 8 }, Options { states: 1000, width: 0 }] {
+        let (found, order) = random.least_load(&[], options);
+        assert_eq!((found.max_load, random.peak(&[], &order)), (110, 110), "{options:?}");
+    }
+}
+
 #[test]
 fn the_bound_by_cuts_is_the_least_beside_each_operator() {
     let mut above_touched = 0;

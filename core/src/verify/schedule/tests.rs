@@ -330,6 +330,63 @@ fn masked(operators: &[Operator], changes: &[Added], without: &[usize]) -> Resul
     judge(&Recorded { rows: &RECTIFIER, operators, blocks: 3 }, &rows, true)
 }
 
+/// Operator 0 makes blocks 0 and 1, operator 1 writes a part of block 0, operators 2 and 3 read.
+#[test]
+fn a_block_that_others_write_later_is_not_made_anew_alone() {
+    let rows = [
+        malloc(0, 8),
+        malloc(1, 8),
+        write(0, 0),
+        write(1, 0),
+        read(0, 1),
+        write(0, 1),
+        read(1, 2),
+        read(0, 3),
+        read(1, 3),
+        free(0),
+        free(1),
+    ];
+    let (maker, filler) = ([again(rows[2]), again(rows[3])], [again(rows[4]), again(rows[5])]);
+    let judged =
+        |added: &[&[Row]]| judge(&Recorded::new(&rows, 2), &changed(&rows, &[(7, &added.concat())], &[]), false);
+    assert_eq!(judged(&[]), Ok(()));
+    for lost in [0, 1] {
+        let anew = [free(lost), malloc(lost, 8)];
+        assert_eq!(judged(&[&anew, &maker, &filler]), Ok(()), "{lost}");
+        assert_eq!(judged(&[&anew, &maker]), Err(RowFault::OtherValue), "{lost}");
+    }
+}
+
+/// Operator 1 frees blocks 1 and 0 while it runs, and allocates block 2 between the two.
+#[test]
+fn inside_an_operator_a_malloc_stays_after_the_frees_before_it_and_before_those_after_it() {
+    let rows = [
+        malloc(0, 8),
+        write(0, 0),
+        malloc(1, 8),
+        write(1, 0),
+        read(0, 1),
+        read(1, 1),
+        free(1),
+        malloc(2, 8),
+        free(0),
+        write(2, 1),
+        read(2, 2),
+        free(2),
+    ];
+    let judged = |inside: [usize; 3]| {
+        let order = [&[0, 1, 2, 3, 4, 5], &inside[..], &[9, 10, 11]].concat();
+        judge(&Recorded::new(&rows, 3), &order.iter().map(|&i| rows[i]).collect::<Vec<_>>(), false)
+    };
+    for kept in [[6, 7, 8], [7, 6, 8], [7, 8, 6]] {
+        assert_eq!(judged(kept), Ok(()), "{kept:?}");
+    }
+    // Block 2 could lie over block 0, which the operator still holds.
+    for moved in [[6, 8, 7], [8, 6, 7], [8, 7, 6]] {
+        assert_eq!(judged(moved), Err(RowFault::InsideOperator), "{moved:?}");
+    }
+}
+
 #[test]
 fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
     // The mask is written before row 2, block 0 is freed before row 5, and the gradient reads the mask in the place of
