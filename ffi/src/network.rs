@@ -462,7 +462,7 @@ mod tests {
         };
         let zero = sublet_network_params { struct_size: 0, means: 0, limit: 0, alignment: 0, work: 0, seed: 0 };
         assert_eq!(told(zero), Ok(Options::new(u64::MAX)));
-        let means = Using::NONE.with(Means::Swap).bits();
+        let means = Means::Swap as u32;
         let given = sublet_network_params { struct_size: 0, means, limit: 1, alignment: 2, work: 3, seed: 4 };
         let using = Using::NONE.with(Means::Swap);
         let expected = Options { using, limit: 1, alignment: 2, work: 3, seed: 4, ..Options::new(u64::MAX) };

@@ -1,8 +1,8 @@
 //! Allocation logs of RAPIDS RMM: `Thread,Time,Action,Pointer,Size,Stream`.
 //!
-//! `allocate` and `free` (or `deallocate`) count; an `allocate failure` allocated nothing. The time is a time of day
-//! (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`). A time of day that falls back
-//! by more than half a day is one of the next day.
+//! `allocate` and `free` (or `deallocate`) count; an `allocate failure` allocated nothing, and is noted. The time is a
+//! time of day (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`). A time of day that
+//! falls back by more than half a day is one of the next day.
 //! Cells may have spaces around them.
 
 use std::io::BufRead;
@@ -12,6 +12,7 @@ use super::table::{Table, decimal};
 use super::{Format, Recognised};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
+use crate::text::unit::Unit;
 
 const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
 
@@ -29,11 +30,17 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     let (pointer, size) = (table.column("Pointer")?, table.column("Size")?);
     let mut recording = Recording::default();
     let (mut midnights, mut last) = (0u64, 0);
+    let (mut failures, mut largest) = (0u64, 0);
     while table.advance()? {
+        let bytes = decimal(table.bytes(size).trim_ascii());
+        let bytes = bytes.ok_or_else(|| table.fault(size, "a whole number of bytes"));
         let allocates = match table.bytes(action).trim_ascii() {
             b"allocate" => true,
             b"free" | b"deallocate" => false,
-            b"allocate failure" => continue,
+            b"allocate failure" => {
+                (failures, largest) = (failures + 1, bytes?.max(largest));
+                continue;
+            }
             _ => return Err(table.fault(action, "allocate, free, deallocate or allocate failure")),
         };
         let of_day = parse_time(table.bytes(time).trim_ascii())
@@ -47,8 +54,7 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
         }
         last = of_day;
         let now = midnights.saturating_add(of_day);
-        let bytes =
-            decimal(table.bytes(size).trim_ascii()).ok_or_else(|| table.fault(size, "a whole number of bytes"))?;
+        let bytes = bytes?;
         let address = parse_address(table.bytes(pointer).trim_ascii())
             .ok_or_else(|| table.fault(pointer, "an address such as 0x7f8a40000000"))?;
         let event = if allocates { Recording::alloc } else { Recording::free };
@@ -59,7 +65,12 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     if recording.is_empty() {
         return Err(table.at_line("expected an allocation, found none"));
     }
-    recording.into_problem(file).map_err(|BadRow { message, .. }| InputError::file(file, message))
+    let problem = recording.into_problem(file).map_err(|BadRow { message, .. }| InputError::file(file, message))?;
+    let failed = (failures > 0).then(|| {
+        let (requests, size) = (if failures == 1 { "request" } else { "requests" }, Unit::for_largest(largest));
+        format!("{file}: {failures} {requests} failed, the largest of {}, and have no blocks here", size.size(largest))
+    });
+    Ok(Problem { notes: failed.into_iter().collect(), ..problem })
 }
 
 /// A time of day or seconds since 1970, in ns.
