@@ -290,6 +290,9 @@ fn shapes_are_needed_of_what_is_read() {
     assert!(
         refused(&model(&dropout, "", [&texts, &floats("z"), &floats("y")]), &[]).contains("tensor x has the type 8")
     );
+    // So that no operator writes later what another has made.
+    let twice = model(&[node("Neg", "x", "y"), node("Abs", "x", "y")], "", [&floats("x"), &floats("y"), &[]]);
+    assert!(refused(&twice, &[]).contains("tensor y is written twice"));
     let never = model(&[node("Neg", "x", "y")], "", [&floats("x"), &floats("y w"), &[]]);
     assert!(refused(&never, &[]).contains("no operator writes the output 2:w"));
     assert!(refused(&values("y"), &["--output", "plan.onnx"]).contains("an .onnx holds no plan"));

@@ -353,11 +353,11 @@ time_ns,event,block,bytes,op
     assert_eq!(converted.out, expected);
     let note = |requests: &str, size| format!("{requests} failed, the largest of {size}, and have no blocks here\n");
     assert_eq!(converted.err, format!("note: {file}: {}", note("1 request", "97.66 KiB")));
-    let twice = folder.file("twice.log", &log.replace("\"8\"", "7,23:59:59.5,allocate failure,(nil),7,0x0\n\"8\""));
+    let twice = folder.file("twice.log", log.replace("\"8\"", "7,23:59:59.5,allocate failure,(nil),7,0x0\n\"8\""));
     assert!(sublet(&["plan", &twice]).err.contains(&note("2 requests", "97.66 KiB")));
-    let none = folder.file("none.log", &log.replace("allocate failure, (nil), 99999", "allocate, 0xd0, 16"));
-    assert_eq!(sublet(&["plan", &none]).err, "");
-    let torn = folder.file("torn.log", &log.replace("99999", "?"));
+    let whole = folder.file("none.log", log.replace("allocate failure, (nil), 99999", "allocate, 0xd0, 16"));
+    assert_eq!(sublet(&["plan", &whole]).err, "");
+    let torn = folder.file("torn.log", log.replace("99999", "?"));
     assert!(sublet(&["plan", &torn]).err.contains("expected a whole number of bytes"));
 }
 

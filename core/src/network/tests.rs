@@ -403,7 +403,8 @@ fn an_operator_takes_its_time_whatever_it_uses() {
     pass.operator(900, true, &[(kept, Use::Read)]);
     pass.operator(20_000, true, &[(data, Use::Read)]);
     for limit in [u64::MAX, 64] {
-        assert_eq!(pass.plan(&options(limit)).unwrap().0.run.time_ns, 20_978.0, "{limit}");
+        let time_ns = pass.plan(&options(limit)).unwrap().0.run.time_ns;
+        assert!((time_ns - 20_978.0).abs() < 1e-9, "{limit}: {time_ns}");
     }
 }
 
@@ -479,7 +480,7 @@ fn the_seed_and_the_work_decide_what_is_found() {
         by_seed += usize::from(planned(1) != planned(2));
         let pass = tangled(&mut random, 120, 12);
         let limit = pass.plan(&options(u64::MAX)).unwrap().0.original_load * 7 / 10;
-        let within = |seed, work| pass.plan(&Options { seed, work, device, ..Options::new(limit) });
+        let within = |seed, work| pass.plan(&Options { device, work, seed, ..Options::new(limit) });
         by_seed_within += usize::from(within(1, 200) != within(2, 200));
         by_work += usize::from(within(1, 200) != within(1, 1));
     }
