@@ -82,7 +82,8 @@ extern "C" {
  * requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
  * expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
  * Returns NULL if `size` is 0, or after a failure, for example if the device has too little free memory; then a line
- * on standard error tells the failure.
+ * on standard error tells the failure. Where the driver's memory pools are missing, cannot be made or refuse, memory
+ * comes from cuMemAlloc, and a line on standard error says so and why.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 

@@ -60,7 +60,7 @@ pub trait Backend {
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Makes an arena of at least `bytes` bytes. If the device's arenas can grow in place, also reserves addresses, so
-    /// that this one can grow to `room` bytes later.
+    /// that this one can grow to `room` bytes later; to fewer where the device does not grant so many addresses.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory, or too few addresses; or another

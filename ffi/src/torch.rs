@@ -54,12 +54,19 @@ params! {
 /// requests of that stream are answered from a plan. Requests of other streams, and those that the plan does not
 /// expect, get memory of their own from the driver, which allocates and frees it in the order of the stream's work.
 /// Returns NULL if `size` is 0, or after a failure, for example if the device has too little free memory; then a line
-/// on standard error tells the failure.
+/// on standard error tells the failure. Where the driver's memory pools are missing, cannot be made or refuse, memory
+/// comes from cuMemAlloc, and a line on standard error says so and why.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
         let bytes = u64::try_from(size).unwrap_or(u64::MAX);
-        DEVICES.with(device, |memory| memory.malloc(bytes, stream.addr()))
+        DEVICES.with(device, |memory| {
+            let given = memory.malloc(bytes, stream.addr());
+            if let Some(note) = memory.driver().note() {
+                let _ = writeln!(io::stderr(), "sublet: device {device}: {note}");
+            }
+            given
+        })
     });
     // An address of the device: the processor does not follow it.
     address.and_then(|address| usize::try_from(address).ok()).map_or(ptr::null_mut(), ptr::without_provenance_mut)

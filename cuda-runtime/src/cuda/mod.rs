@@ -319,13 +319,21 @@ impl Backend for CudaBackend {
             check_memory("cuMemAlloc", code, Memory::Device, bytes)?;
             return Ok(Arena { shared: shared.clone(), address, size: bytes, kind: ArenaKind::Plain });
         };
-        let room = room.max(bytes);
-        let too_much = Error::OutOfMemory { memory: Memory::Addresses, bytes: room };
-        let room = room.checked_next_multiple_of(granularity).ok_or(too_much)?;
+        let too_much = Error::OutOfMemory { memory: Memory::Addresses, bytes };
+        let least = bytes.checked_next_multiple_of(granularity).ok_or(too_much)?;
+        let mut room = room.checked_next_multiple_of(granularity).map_or(least, |room| room.max(least));
         let mut address = 0;
-        // SAFETY: the pointer is to an address that is written.
-        let code = unsafe { (memory.reserve)(&raw mut address, size(room, Memory::Addresses)?, 0, 0, 0) };
-        check_memory("cuMemAddressReserve", code, Memory::Addresses, room)?;
+        loop {
+            // SAFETY: the pointer is to an address that is written.
+            let code = unsafe { (memory.reserve)(&raw mut address, size(room, Memory::Addresses)?, 0, 0, 0) };
+            match check_memory("cuMemAddressReserve", code, Memory::Addresses, room) {
+                // Some devices have fewer addresses than memory.
+                Err(Error::OutOfMemory { .. }) if room > least => {
+                    room = least + (room - least) / 2 / granularity * granularity;
+                }
+                reserved => break reserved?,
+            }
+        }
         let kind = ArenaKind::Virtual { memory, room, pieces: Vec::new() };
         let mut arena = Arena { shared: shared.clone(), address, size: 0, kind };
         // If there is not so much memory, dropping the arena frees the addresses.

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use sublet_core::block::{self, Block};
 use sublet_core::replay::{self, Allocator, Config, Memory};
 
-use super::driver::{Driver, Stream};
+use super::driver::{self, Driver, Stream};
 use super::graphs::{Graphs, PoolId};
 use crate::{Error, Memory as Kind, Result};
 
@@ -22,8 +22,6 @@ const LIVE: usize = 1 << 15;
 const PATIENCE: u32 = 1 << 14;
 /// In bytes, more than any memory has. The device turns these numbers into addresses.
 const RANGE: u64 = 1 << 60;
-/// The legacy default stream (`CU_STREAM_LEGACY`), which is also 0.
-const LEGACY: Stream = 1;
 
 struct Backing {
     /// The byte at `address + d` has the number `start + d`.
@@ -68,6 +66,7 @@ impl Refused {
 struct Apart {
     number: Option<u64>,
     bytes: u64,
+    stream: Stream,
 }
 
 #[derive(Default)]
@@ -188,16 +187,20 @@ impl<D: Driver> Device<D> {
     /// # Errors
     /// [`Error::OutOfMemory`] and others of the driver; nothing is allocated then.
     pub fn malloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
-        let stream = canonical(stream);
+        let stream = driver::named(stream);
         if bytes == 0 {
             return Ok(0);
         }
         self.streams.insert(stream);
-        if self.driver.is_capturing(stream)? {
+        if self.driver.is_capturing(stream)? == Some(true) {
             return self.malloc_captured(bytes, stream);
         }
         // A failure of this is told by the next call of the driver.
         let _ = self.free_deferred();
+        // The planned stream is gone: what it was given comes before the work of the next one.
+        if self.stream.is_none() && self.planned > 0 && (self.captures()? || self.driver.synchronize_all().is_err()) {
+            return self.malloc_apart(bytes, stream, None);
+        }
         if *self.stream.get_or_insert(stream) != stream {
             return self.malloc_apart(bytes, stream, None);
         }
@@ -225,7 +228,7 @@ impl<D: Driver> Device<D> {
     /// [`Error::OutOfRange`] if no live block begins at `address`. Errors of the driver: even then the block is no
     /// longer live; its memory is freed, or will be, or what becomes of it is up to the driver.
     pub fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
-        let stream = canonical(stream);
+        let stream = driver::named(stream);
         if address == 0 {
             return Ok(());
         }
@@ -251,7 +254,7 @@ impl<D: Driver> Device<D> {
     /// # Errors
     /// [`Error::OutOfRange`] if no live block begins at `address`.
     pub fn record_stream(&mut self, address: u64, stream: Stream) -> Result<()> {
-        let stream = canonical(stream);
+        let stream = driver::named(stream);
         if address == 0 || self.graphs.share(address, stream) {
             return Ok(());
         }
@@ -406,7 +409,7 @@ impl<D: Driver> Device<D> {
         };
         match given {
             Ok(address) => {
-                self.apart.add(address, Apart { number, bytes });
+                self.apart.add(address, Apart { number, bytes, stream });
                 self.unplanned += 1;
                 Ok(address)
             }
@@ -446,14 +449,25 @@ impl<D: Driver> Device<D> {
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
-        streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
+        streams.into_iter().try_fold(false, |found, stream| Ok(found || self.asks(stream)?))
+    }
+
+    /// Whether it is captured. A stream that cannot be asked is forgotten, so that nobody asks again.
+    fn asks(&mut self, stream: Stream) -> Result<bool> {
+        let captured = self.driver.is_capturing(stream)?;
+        if captured.is_none() {
+            self.streams.remove(&stream);
+            // The default stream of another thread may live on.
+            self.stream.take_if(|planned| *planned == stream && !driver::is_of_a_thread(stream));
+        }
+        Ok(captured == Some(true))
     }
 
     /// Also while `PyTorch` allocates in a pool for CUDA graphs.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
-        for stream in &self.streams {
-            found = found || self.driver.is_capturing(*stream)?;
+        for stream in self.streams.clone() {
+            found = found || self.asks(stream)?;
         }
         Ok(found)
     }
@@ -485,7 +499,7 @@ impl<D: Driver> Device<D> {
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let block = self.apart.remove(address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = block.number.map_or(Ok(()), |number| self.allocator.free(number));
-        let followed = self.follow(stream, users.iter().copied());
+        let followed = self.follow(stream, users.iter().copied().chain([block.stream]));
         followed.and(self.driver.free(address, stream))?;
         Ok(noted?)
     }
@@ -534,9 +548,4 @@ impl<D: Driver> Device<D> {
         });
         released
     }
-}
-
-/// The legacy default stream, 0 or 1 in the driver, is 0.
-const fn canonical(stream: Stream) -> Stream {
-    if stream == LEGACY { 0 } else { stream }
 }

@@ -1,12 +1,52 @@
 //! The interface through which the allocator for PyTorch uses a device.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::{MemoryInfo, Result};
 
-/// A stream: the driver's handle of it, as a number. 0 is the legacy default stream, which is also PyTorch's default.
+/// A stream: the driver's handle of it, as a number. 0 is the legacy default stream, which is also PyTorch's default. A
+/// thread's own default stream has one handle in all threads; here it has a number of its own in each.
 pub type Stream = usize;
+
+/// `CU_STREAM_LEGACY`, which is also 0.
+const LEGACY: Stream = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: Stream = 2;
+/// No handle is so high: handles are small, or addresses.
+const OF_THREADS: Stream = 1 << (Stream::BITS - 1);
+
+/// The stream that this thread means by a handle.
+pub(super) fn named(handle: Stream) -> Stream {
+    match handle {
+        LEGACY => 0,
+        PER_THREAD => of_this_thread(),
+        handle => handle,
+    }
+}
+
+/// `None` for the default stream of another thread: this thread has no handle of it.
+pub(super) fn handle(stream: Stream) -> Option<Stream> {
+    if !is_of_a_thread(stream) {
+        return Some(stream);
+    }
+    (stream == of_this_thread()).then_some(PER_THREAD)
+}
+
+pub(super) const fn is_of_a_thread(stream: Stream) -> bool {
+    stream & OF_THREADS > 0
+}
+
+fn of_this_thread() -> Stream {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: Stream = OF_THREADS | THREADS.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
 
 /// The calls of one device's driver that the allocator for PyTorch makes. Tests put another implementation in the
 /// driver's place.
+///
+/// A stream may be gone, or may be the default stream of another thread: then `free`, `follow` and `synchronize` wait
+/// for the work of all streams instead.
 pub trait Driver: Send {
     /// Allocates `bytes` bytes of device memory for work that this stream is given later; returns the address.
     ///
@@ -38,11 +78,11 @@ pub trait Driver: Send {
     fn free_unordered(&mut self, address: u64) -> Result<()>;
 
     /// Whether this stream is captured: its work becomes part of a CUDA graph instead of being done. May be called at
-    /// any time.
+    /// any time. `None` if the stream is gone, or is the default stream of another thread.
     ///
     /// # Errors
     /// The error that the driver reports.
-    fn is_capturing(&mut self, stream: Stream) -> Result<bool>;
+    fn is_capturing(&mut self, stream: Stream) -> Result<Option<bool>>;
 
     /// Makes work that `stream` is given after this call wait for the work that `other` was given before. Neither
     /// stream is being captured into a CUDA graph.
@@ -82,4 +122,9 @@ pub trait Driver: Send {
     /// # Errors
     /// The error that the driver reports.
     fn memory(&mut self) -> Result<MemoryInfo>;
+
+    /// A sentence for the user, told once: where memory comes from, if not from a pool of the driver's, and why.
+    fn note(&mut self) -> Option<String> {
+        None
+    }
 }

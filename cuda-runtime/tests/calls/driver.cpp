@@ -1,7 +1,8 @@
 // A CUDA driver for tests that knows what ReLU's launches and the memory for PyTorch ask of it: device memory is the
 // host's, and a kernel is run by the emulator before its launch returns.
 //
-// Environment: FAKE_WITHOUT_POOLS; FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails with
+// Environment: FAKE_WITHOUT_POOLS; FAKE_POOL, the error of making a pool; FAKE_POOL_MEMORY, the bytes that a pool gives
+// out at once; FAKE_PEERS, where devices reach each other's memory; FAKE_ACCESS, the error of letting them; FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails with
 // FAKE_ERROR, after which every call fails if that is an error that sticks.
 #include "../../kernels/emulate.cpp"
 
@@ -10,6 +11,7 @@
 
 typedef unsigned Code;
 enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906, RELAXED = 2 };
+enum { INVALID_HANDLE = 400 };
 enum { INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
 
 namespace {
@@ -26,7 +28,8 @@ struct Properties {
 };
 
 std::map<u64, size_t> live;
-size_t used, cached, high;
+size_t used, cached, high, open_to_peers;
+u64 waited_for_all;
 int pushed, context, pool, module, event;
 unsigned capture_mode;
 bool capturing;
@@ -126,12 +129,21 @@ Code cuCtxPopCurrent_v2(void **popped) {
     pushed--;
     return 0;
 }
-Code cuStreamSynchronize(void *) {
+/* A stream that has been destroyed, of which a real driver says so if it is lucky. */
+#define ALIVE(stream)                                                                                                  \
+    if (stream == (void *)0xdead) {                                                                                    \
+        return INVALID_HANDLE;                                                                                         \
+    }
+Code cuStreamSynchronize(void *stream) {
     CALL(true);
+    ALIVE(stream);
     return 0;
 }
+u64 fake_waited_for_all() { return waited_for_all; }
+u64 fake_open_to_peers() { return open_to_peers; }
 Code cuCtxSynchronize() {
     CALL(true);
+    waited_for_all++;
     return capturing ? CAPTURE_UNSUPPORTED : 0;
 }
 Code cuCtxGetCurrent(void **current) {
@@ -141,6 +153,7 @@ Code cuCtxGetCurrent(void **current) {
 /* The stream 0xca is captured while FAKE_CAPTURE is set; then the default stream, 0, cannot even be asked. */
 Code cuStreamIsCapturing(void *stream, unsigned *status) {
     CALL(true);
+    ALIVE(stream);
     capturing = getenv("FAKE_CAPTURE");
     *status = capturing && stream == (void *)0xca;
     return capturing && !stream ? CAPTURE_IMPLICIT : 0;
@@ -161,12 +174,14 @@ Code cuEventDestroy_v2(void *given) {
     CALL(true);
     return given == &event ? 0 : INVALID;
 }
-Code cuEventRecord(void *given, void *) {
+Code cuEventRecord(void *given, void *stream) {
     CALL(true);
+    ALIVE(stream);
     return given == &event ? 0 : INVALID;
 }
-Code cuStreamWaitEvent(void *, void *given, unsigned flags) {
+Code cuStreamWaitEvent(void *stream, void *given, unsigned flags) {
     CALL(true);
+    ALIVE(stream);
     return given == &event && flags == 0 ? 0 : INVALID;
 }
 Code cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -191,7 +206,23 @@ Code cuMemPoolCreate(void **to, const Properties *properties) {
     *to = &pool;
     bool good = properties->allocation == 1 && properties->handles == 0 && properties->location == 1 &&
                 (properties->id == 0 || properties->id == 1) && !properties->security && properties->most == 0;
-    return good ? 0 : INVALID;
+    return good ? (Code)setting("FAKE_POOL", 0) : (Code)INVALID;
+}
+Code cuMemPoolDestroy(void *given) { return given == &pool ? 0 : INVALID; }
+Code cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    CALL(false);
+    *can = getenv("FAKE_PEERS") && device != peer;
+    return device >= 10 && peer >= 10 ? 0 : INVALID;
+}
+struct Access {
+    int location, id, flags;
+};
+Code cuMemPoolSetAccess(void *given, const Access *access, size_t count) {
+    CALL(true);
+    bool good = given == &pool && count == 1 && access->location == 1 && access->flags == 3 &&
+                (access->id == 0 || access->id == 1);
+    open_to_peers += count;
+    return good ? (Code)setting("FAKE_ACCESS", 0) : (Code)INVALID;
 }
 Code cuMemPoolSetAttribute(void *, unsigned attribute, void *value) {
     CALL(true);
@@ -211,10 +242,14 @@ Code cuMemPoolTrimTo(void *given, size_t kept) {
 }
 Code cuMemAllocFromPoolAsync(u64 *address, size_t bytes, void *given, void *) {
     CALL(true);
+    if (used + bytes > (size_t)setting("FAKE_POOL_MEMORY", 1L << 40)) {
+        return OUT_OF_MEMORY;
+    }
     return given == &pool && threshold == ~0ull ? allocate(address, bytes) : (Code)INVALID;
 }
-Code cuMemFreeAsync(u64 address, void *) {
+Code cuMemFreeAsync(u64 address, void *stream) {
     CALL(true);
+    ALIVE(stream);
     size_t bytes = live.count(address) ? live[address] : 0;
     Code code = release(address);
     cached += code ? 0 : bytes;

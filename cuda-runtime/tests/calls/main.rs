@@ -250,3 +250,113 @@ fn memory_of_a_graph_is_asked_for_as_a_capture_allows() {
     again(name, &[]);
     again(name, &[("FAKE_WITHOUT_POOLS", "1")]);
 }
+
+/// A count that the driver for tests keeps.
+fn counted(name: &str) -> u64 {
+    // SAFETY: the driver for tests is loaded, and has such functions.
+    unsafe { cudarc::driver::sys::culib().get::<unsafe extern "C" fn() -> u64>(name.as_bytes()).unwrap()() }
+}
+
+#[test]
+fn without_a_pool_or_with_one_that_refuses_memory_is_plain_and_somebody_is_told() {
+    const SAID: &str = "FAKE_SAID";
+    if is_child() {
+        let mut device = Device::new(Cuda::open(0).unwrap()).unwrap();
+        let blocks = [1_u64 << 20, 1 << 24, 1 << 20].map(|bytes| device.malloc(bytes, 5).unwrap());
+        let note = device.driver().note().unwrap_or_default();
+        let said = std::env::var(SAID).unwrap();
+        assert!(note.contains(&said) && note.is_empty() == said.is_empty(), "{note}");
+        assert_eq!(device.driver().note(), None);
+        for address in blocks {
+            device.free(address, 5).unwrap();
+        }
+        device.reset().unwrap();
+        assert_eq!(device.statistics().unwrap().reserved, 0);
+        // More than the device has is refused by both.
+        assert!(matches!(device.malloc(1 << 40, 5), Err(Error::OutOfMemory { .. })));
+        assert!(train().unwrap());
+        return;
+    }
+    let name = "without_a_pool_or_with_one_that_refuses_memory_is_plain_and_somebody_is_told";
+    for (setting, value, said) in [
+        ("FAKE_NOTHING", "", ""),
+        ("FAKE_WITHOUT_POOLS", "1", "the device has no memory pools"),
+        ("FAKE_POOL", "801", "no memory pool can be made"),
+        ("FAKE_POOL_MEMORY", "2000000", "has refused 16777216 bytes"),
+    ] {
+        again(name, &[(setting, value), (SAID, said)]);
+    }
+}
+
+#[test]
+fn memory_of_a_pool_is_open_to_the_devices_that_can_reach_it() {
+    if is_child() {
+        let mut driver = Cuda::open(1).unwrap();
+        let address = driver.alloc(1000, 0).unwrap();
+        let refused = std::env::var_os("FAKE_ACCESS").is_some();
+        assert_eq!(counted("fake_open_to_peers"), u64::from(std::env::var_os("FAKE_PEERS").is_some()));
+        let note = driver.note();
+        assert_eq!(note.is_some_and(|note| note.contains("cuMemPoolSetAccess")), refused);
+        driver.free(address, 0).unwrap();
+        return;
+    }
+    let name = "memory_of_a_pool_is_open_to_the_devices_that_can_reach_it";
+    again(name, &[]);
+    again(name, &[("FAKE_PEERS", "1")]);
+    again(name, &[("FAKE_PEERS", "1"), ("FAKE_ACCESS", "801")]);
+}
+
+#[test]
+fn a_stream_that_is_gone_is_forgotten() {
+    if is_child() {
+        let gone = 0xdead;
+        let mut driver = Cuda::open(0).unwrap();
+        let address = driver.alloc(1000, gone).unwrap();
+        assert_eq!(driver.is_capturing(gone), Ok(None));
+        let mut waited = 0;
+        let mut waits = |done: Result<(), Error>| {
+            assert_eq!(done, Ok(()));
+            waited += 1;
+            assert_eq!(counted("fake_waited_for_all"), waited);
+        };
+        waits(driver.synchronize(gone));
+        waits(driver.follow(7, gone));
+        waits(driver.follow(gone, 7));
+        waits(driver.free(address, gone));
+        assert_eq!(driver.follow(7, 8), Ok(()));
+        assert_eq!(counted("fake_waited_for_all"), waited);
+
+        let mut device = Device::new(driver).unwrap();
+        let block = device.malloc(1000, 7).unwrap();
+        device.record_stream(block, gone).unwrap();
+        device.reset().unwrap();
+        device.free(block, 7).unwrap();
+        assert!(matches!(device.malloc(1 << 40, 7), Err(Error::OutOfMemory { .. })));
+        device.reset().unwrap();
+        assert_eq!(device.statistics().unwrap().reserved, 0);
+        return;
+    }
+    let name = "a_stream_that_is_gone_is_forgotten";
+    again(name, &[]);
+    again(name, &[("FAKE_WITHOUT_POOLS", "1")]);
+}
+
+#[test]
+fn a_thread_has_no_handle_of_the_default_stream_of_another() {
+    if is_child() {
+        let mut device = Device::new(Cuda::open(0).unwrap()).unwrap();
+        let own = 2;
+        let [first, second] = [1000, 2000].map(|bytes| device.malloc(bytes, own).unwrap());
+        let device = &mut device;
+        let there = |work: &mut (dyn FnMut() + Send)| std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+        device.free(first, own).unwrap();
+        assert_eq!(counted("fake_waited_for_all"), 0);
+        there(&mut || device.free(second, own).unwrap());
+        assert_eq!(counted("fake_waited_for_all"), 1);
+        there(&mut || device.reset().unwrap());
+        return;
+    }
+    let name = "a_thread_has_no_handle_of_the_default_stream_of_another";
+    again(name, &[]);
+    again(name, &[("FAKE_WITHOUT_POOLS", "1")]);
+}

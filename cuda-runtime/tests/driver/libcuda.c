@@ -1,7 +1,7 @@
 /* A CUDA driver for tests: device memory is the host's, and streams are queues whose work is done when somebody waits, the
  * stream that was made last first, so that whatever is not ordered by events runs in the order nobody expects.
  *
- * Environment: FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails with FAKE_ERROR, after which
+ * Environment: FAKE_MEMORY, bytes of the device; FAKE_ROOM, the most addresses that are reserved at once; FAKE_FAIL, the number of the call that fails with FAKE_ERROR, after which
  * every call fails if that is an error that sticks; FAKE_INTEGRATED; FAKE_RDMA; FAKE_COUNT, a file to which is written at
  * exit: the calls, what is still in use, bytes in use, contexts that were pushed and not popped, and events with times.
  * Compiled with WITHOUT_VIRTUAL_MEMORY or WITHOUT_EVENTS it lacks functions, as older drivers do. */
@@ -260,6 +260,7 @@ code cuMemGetAllocationGranularity(size_t *granularity, const properties *wanted
 code cuMemAddressReserve(pointer *address, size_t bytes, size_t alignment, pointer fixed, unsigned long long flags) {
     ENTER_CONTEXT;
     if (bytes % GRANULARITY || alignment || fixed || flags) return INVALID;
+    if (bytes > (size_t)setting("FAKE_ROOM", 1L << 45)) return OUT_OF_MEMORY;
     void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return OUT_OF_MEMORY;
     in_use++;

@@ -24,6 +24,8 @@ pub(crate) struct Fake {
     pub(crate) followed: Vec<(Stream, Stream)>,
     /// Streams that are captured: what would spoil that is a panic.
     pub(crate) captured: BTreeSet<Stream>,
+    /// Streams that are destroyed: who names them waits for all.
+    pub(crate) gone: BTreeSet<Stream>,
     pub(crate) calls: usize,
     /// Requests beyond the capacity.
     pub(crate) refused: usize,
@@ -43,6 +45,7 @@ impl Fake {
             synchronized,
             followed: Vec::new(),
             captured: BTreeSet::new(),
+            gone: BTreeSet::new(),
             calls: 0,
             refused: 0,
             fails: None,
@@ -90,6 +93,9 @@ impl Driver for Fake {
     fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
         self.not_captured(stream);
         self.call()?;
+        if self.gone.contains(&stream) {
+            self.synchronized.push(UNORDERED);
+        }
         let (bytes, _) = self.live.remove(&address).expect("only what is allocated is freed");
         self.cached += bytes;
         Ok(())
@@ -109,16 +115,20 @@ impl Driver for Fake {
         Ok(())
     }
 
-    fn is_capturing(&mut self, stream: Stream) -> Result<bool> {
+    fn is_capturing(&mut self, stream: Stream) -> Result<Option<bool>> {
         self.call()?;
-        Ok(self.captured.contains(&stream))
+        Ok((!self.gone.contains(&stream)).then(|| self.captured.contains(&stream)))
     }
 
     fn follow(&mut self, stream: Stream, other: Stream) -> Result<()> {
         self.not_captured(stream);
         self.not_captured(other);
         self.call()?;
-        self.followed.push((stream, other));
+        if self.gone.contains(&stream) || self.gone.contains(&other) {
+            self.synchronized.push(UNORDERED);
+        } else {
+            self.followed.push((stream, other));
+        }
         Ok(())
     }
 

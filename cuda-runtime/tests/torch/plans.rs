@@ -1,9 +1,9 @@
 //! What is planned, and what streams do to it.
 
 use sublet_cuda::Error;
-use sublet_cuda::torch::Device;
+use sublet_cuda::torch::{Device, Stream};
 
-use crate::fake::{Fake, MIB, OTHER};
+use crate::fake::{Fake, MIB, OTHER, UNORDERED};
 use crate::program::{Program, max_load};
 
 #[test]
@@ -170,4 +170,57 @@ fn more_blocks_than_there_is_room_for_are_served_all_the_same() {
         device.free(address, 0).unwrap();
     }
     assert!(device.driver().live.is_empty());
+}
+
+#[test]
+fn when_the_planned_stream_is_gone_another_is_planned() {
+    let mut program = Program::new(Fake::new(1 << 30));
+    while program.unplanned(100) > 0 {}
+    let left = program.device.malloc(MIB, 0).unwrap();
+    program.device.driver().gone.insert(0);
+    program.device.driver().synchronized.clear();
+    program.device.free(left, 0).unwrap();
+    program.device.reset().unwrap();
+    let waits = program.device.driver().synchronized.len();
+    // What the stream was given comes before the work of the next one.
+    let block = program.device.malloc(MIB, OTHER).unwrap();
+    assert_eq!(program.device.driver().synchronized[waits..], [UNORDERED]);
+    program.device.free(block, OTHER).unwrap();
+    let step = |device: &mut Device<Fake>| {
+        let before = device.statistics().unwrap().unplanned;
+        let blocks = [3, 1, 2].map(|n| device.malloc(n * MIB, OTHER).unwrap());
+        for address in blocks {
+            device.free(address, OTHER).unwrap();
+        }
+        device.statistics().unwrap().unplanned - before
+    };
+    let iterations = (0..40).take_while(|_| step(&mut program.device) > 0).count();
+    assert!(iterations < 40);
+}
+
+#[test]
+fn the_default_streams_of_two_threads_are_two() {
+    const OF_THE_THREAD: Stream = 2;
+    let mut program = Program::new(Fake::new(1 << 30));
+    let device = &mut program.device;
+    let step = |device: &mut Device<Fake>| {
+        let before = device.statistics().unwrap().unplanned;
+        let blocks = [3, 1, 2].map(|n| device.malloc(n * MIB, OF_THE_THREAD).unwrap());
+        for address in blocks {
+            device.free(address, OF_THE_THREAD).unwrap();
+        }
+        device.statistics().unwrap().unplanned - before
+    };
+    while step(device) > 0 {}
+    let planned = device.malloc(3 * MIB, OF_THE_THREAD).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Served apart, and after each other's work where memory passes from one to the other.
+            assert_eq!(step(device), 3);
+            device.driver().followed.clear();
+            device.free(planned, OF_THE_THREAD).unwrap();
+            let [(owner, other)] = device.driver().followed[..] else { panic!("{:?}", device.driver().followed) };
+            assert!(owner != other && ![owner, other].contains(&OF_THE_THREAD));
+        });
+    });
 }
