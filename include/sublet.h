@@ -280,10 +280,15 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index`, of `needed` bytes, fits in none of the banks of memory that it may lie in, given the blocks that
-   * were placed there before it; the largest of these banks has `got` bytes.
+   * No placement in the banks of memory was found, nor a proof that there is none. Block `index`, of `needed` bytes, was
+   * left over; the largest of the banks that it may lie in has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
+  /**
+   * It is proved that no placement in the banks of memory fits. Block `index`, of `needed` bytes, was left over; the
+   * largest of the banks that it may lie in has `got` bytes.
+   */
+  SUBLET_STATUS_NO_BANK_FITS = 53,
   /**
    * Invalid plan: block `index` lies at offset `got`, and its offset plus its size exceeds 64 bits.
    */
@@ -2464,8 +2469,9 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
  * bank. Keeps the cost low: the sum, over all blocks, of the bytes touched times the cost of a byte in the block's
  * bank.
  *
- * `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
- * which all blocks fit. For each bank, sublet_verify can prove that its blocks with their offsets are a valid plan.
+ * `spots` has room for one spot for each block. `cost` may be NULL. The plan of each bank is verified before it is
+ * returned. SUBLET_STATUS_NO_BANK: no placement was found in which all blocks fit; SUBLET_STATUS_NO_BANK_FITS: it is proved
+ * that there is none. Up to 12 blocks, placements are decided exactly, as a rule.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks(const struct sublet_block *blocks,

@@ -21,7 +21,7 @@ struct Case {
 impl Case {
     /// Draws a fast bank, sometimes a second one, and a slow one, which is sometimes tight too.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
-        let n = rng.random_range(2..=9);
+        let n = rng.random_range(2..=18);
         let mut blocks = Vec::new();
         for _ in 0..n {
             let start = rng.random_range(0..10);
@@ -69,14 +69,16 @@ fn the_least_cost_is_between_the_bound_and_what_is_found() {
         match (banks::place(&case.blocks, &case.uses, &case.banks, scratch, &mut spots), least) {
             (Ok(cost), Some(least)) => {
                 assert!(cost.lower_bound <= least && least <= cost.cost, "{}: {cost:?} {least}", case.json());
+                let few = case.blocks.len() <= 12;
+                assert!(!few || cost.cost == least && cost.lower_bound == least, "{}: {cost:?} {least}", case.json());
                 equal += usize::from(cost.cost == least);
                 proved += usize::from(cost.cost == cost.lower_bound);
                 found += cost.cost;
                 best += least;
             }
-            // Where banks are small, the heuristic may find no placement; to find one where the MIP solver proves that
-            // there is none is a fault.
-            (Err(Error::NoBank { .. }), _) => {}
+            // With more than 12 blocks, the heuristic may find no placement.
+            (Err(Error::NoBank { proved: true, .. }), None) => {}
+            (Err(Error::NoBank { proved: false, .. }), _) if case.blocks.len() > 12 => {}
             (got, least) => panic!("{}: {got:?} {least:?}", case.json()),
         }
     }

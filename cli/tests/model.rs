@@ -211,11 +211,11 @@ fn banks_have_alignments_blocks_of_their_own_and_engines() {
     fails(&["stats", &file], "is for several memories");
     fails(&["plan", &file, "--bank", "slow=64", "--bank", "fast=64"], "lies in the bank dma, which no --bank names");
     fails(&["plan", &file, "--bank", "slow=64", "--bank", "slow=64"], "two banks are called slow");
-    fails(&["plan", &file, "--bank", "slow=64", "--bank", "dma=3:dma"], "fits in no bank");
+    fails(&["plan", &file, "--bank", "slow=64", "--bank", "dma=3:dma"], "that is proved");
     fails(&["compare", &file, "--bank", "slow=64", "--bank", "dma=8:dma"], "");
     let models = seed("small.tflite");
     fails(&["compare", models.to_str().unwrap(), "--bank", "slow=1MiB", "--bank", "dma=8:dma"], "only a DMA engine");
-    fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "fits in no bank");
+    fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "that is proved");
     // Options of the search for one arena, of which the placement in banks knows nothing.
     for (option, value) in
         [("solver", "search"), ("effort", "max"), ("time-limit", "1"), ("threads", "2"), ("without", "twins")]

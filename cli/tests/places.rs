@@ -91,3 +91,22 @@ fn a_plan_for_several_memories_is_verified_in_each() {
     let shared = sublet(&["verify", &instance, &folder.file("one.csv", one)]);
     assert!(shared.status == 1 && shared.err.contains("bank slow: constraint"), "{shared:?}");
 }
+
+/// Status 1 is a proof; a heuristic that gives up ends with 3.
+#[test]
+fn banks_are_called_impossible_only_where_it_is_proved() {
+    let folder = Folder::new();
+    let few = "id,lower,upper,size,alignment\n0,2,4,4,1\n1,3,4,6,2\n2,0,4,3,2\n3,2,3,4,1\n4,0,4,3,2\n";
+    let banks = ["--bank", "a=9:3", "--bank", "b=7:2:align=4"];
+    let plan = |rows: &str, banks: &[&str]| sublet(&[&["plan", &folder.file("i.csv", rows)][..], banks].concat());
+    assert_eq!(plan(few, &banks).status, 0);
+    let pinned = "id,lower,upper,size,alignment,offset\n0,0,3,6,1,\n1,0,4,6,1,5\n2,2,3,5,4,\n";
+    assert_eq!(plan(pinned, &["--bank", "a=11", "--bank", "b=11:1:align=2"]).status, 0);
+    let many = (5..17).fold(few.to_owned(), |rows, i| format!("{rows}{i},{i},{},1,1\n", i + 1));
+    let gave_up = plan(&many, &banks);
+    assert!(gave_up.status == 3 && gave_up.err.contains("none is proved impossible"), "{gave_up:?}");
+    for rows in [format!("{few}5,0,4,3,1\n"), format!("{many}17,0,4,10,1\n")] {
+        let proved = plan(&rows, &banks);
+        assert!(proved.status == 1 && proved.err.contains("that is proved"), "{proved:?}");
+    }
+}

@@ -142,15 +142,16 @@ pub enum Error {
         /// The bytes that the host can hold.
         capacity: u64,
     },
-    /// A block fits in none of the banks of memory in which it may lie: the blocks placed there before leave too little
-    /// room.
+    /// No placement in banks of memory was found: a block was left for which the others leave too little room.
     NoBank {
-        /// The index of the block that fits in no bank of memory.
+        /// The index of the block that was left.
         block: u32,
-        /// The size of the block that fits in no bank of memory, in bytes.
+        /// The size of the block that was left, in bytes.
         size: u64,
-        /// The largest capacity, in bytes, of the banks of memory in which the block may lie.
+        /// The largest capacity, in bytes, of the banks of memory in which the block may lie; 0 if it may lie in none.
         most: u64,
+        /// Whether it is proved that there is no placement.
+        proved: bool,
     },
     /// The caller stopped the work before any result was found.
     Stopped,
@@ -345,10 +346,12 @@ impl fmt::Display for Error {
             Self::HostTooSmall { needed, capacity } => {
                 write!(f, "the blocks that are swapped take {needed} bytes on the host, which can hold {capacity}")
             }
-            Self::NoBank { block, size, most } => {
+            Self::NoBank { block, size, most, proved } => {
+                let known =
+                    if proved { "no placement fits" } else { "no placement was found, and none is proved impossible" };
                 write!(
                     f,
-                    "block {block} of {size} bytes fits in no bank beside the others; the largest that it may lie in has {most}"
+                    "{known}: block {block} of {size} bytes is left over; the largest bank that it may lie in has {most}"
                 )
             }
             Self::Stopped => f.write_str("stopped before anything was found"),

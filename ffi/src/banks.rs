@@ -3,8 +3,9 @@
 use core::ffi::c_void;
 use core::mem::offset_of;
 
-use sublet_core::Block;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
+use sublet_core::verify::{self, Violation};
+use sublet_core::{Block, Constraints, Error, Workspace};
 
 use crate::arguments::{Arguments, params, plain};
 use crate::block::{self, sublet_block};
@@ -108,7 +109,37 @@ impl From<sublet_bank_use> for Use {
 }
 
 fn needed(n: usize) -> Needed {
-    Needed::workspace(banks::workspace(n)).and::<Block>(n).and::<Use>(n).and::<Bank>(banks::MOST_BANKS).and::<Spot>(n)
+    let scratch = banks::workspace(n).max(verify::workspace(n));
+    let given = Needed::workspace(scratch).and::<Block>(n).and::<Use>(n).and::<Bank>(banks::MOST_BANKS).and::<Spot>(n);
+    given.and::<Block>(n).and::<u64>(n)
+}
+
+/// Verifies the plan of each bank; `members` and `offsets` have room for all blocks. An error names a block by its index
+/// in its bank.
+fn verify(
+    (blocks, uses, banks): (&[Block], &[Use], &[Bank]),
+    spots: &[Spot],
+    (members, offsets): (&mut [Block], &mut [u64]),
+    mut scratch: Workspace<'_>,
+) -> Result<(), Error> {
+    let refused = |block, offset| Error::Invalid(Violation::EndOverflow { block, offset });
+    for ((block, use_), spot) in (0..).zip(uses).zip(spots) {
+        if usize::try_from(spot.bank).is_ok_and(|k| k >= banks.len()) || use_.banks >> (spot.bank & 31) & 1 == 0 {
+            return Err(refused(block, spot.offset));
+        }
+    }
+    for (k, bank) in (0..).zip(banks) {
+        let mut count = 0;
+        let here = blocks.iter().zip(spots).filter(|(_, spot)| spot.bank == k);
+        for ((to_block, to_offset), (&block, spot)) in members.iter_mut().zip(&mut *offsets).zip(here) {
+            (*to_block, *to_offset) = (block, spot.offset);
+            count += 1;
+        }
+        let constraints = Constraints { alignment: bank.alignment, capacity: Some(bank.capacity) };
+        let (members, offsets) = (members.get(..count).unwrap_or_default(), offsets.get(..count).unwrap_or_default());
+        verify::verify(members, offsets, &constraints, scratch.reborrow())?;
+    }
+    Ok(())
 }
 
 /// Tells in `layout` the workspace that sublet_place_banks needs for `block_count` blocks. Its size is linear in the
@@ -132,8 +163,9 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
 /// bank. Keeps the cost low: the sum, over all blocks, of the bytes touched times the cost of a byte in the block's
 /// bank.
 ///
-/// `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
-/// which all blocks fit. For each bank, sublet_verify can prove that its blocks with their offsets are a valid plan.
+/// `spots` has room for one spot for each block. `cost` may be NULL. The plan of each bank is verified before it is
+/// returned. SUBLET_STATUS_NO_BANK: no placement was found in which all blocks fit; SUBLET_STATUS_NO_BANK_FITS: it is proved
+/// that there is none. Up to 12 blocks, placements are decided exactly, as a rule.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_banks(
@@ -169,12 +201,49 @@ pub unsafe extern "C" fn sublet_place_banks(
         let given = room.slice(bank_count, |k| given.get(k).map(|&b| Bank::from(b)).ok_or_else(missing))?;
         let uses = room.slice(block_count, |i| uses.get(i).map(|&u| Use::from(u)).ok_or_else(missing))?;
         let found = room.fill(block_count, Spot::default());
-        let scratch = room.workspace(banks::workspace(block_count));
-        let told = banks::place(blocks, uses, given, scratch, found)?;
+        let members = room.fill(block_count, Block::new(0, 1, 1));
+        let offsets = room.fill(block_count, 0);
+        let mut scratch = room.workspace(banks::workspace(block_count).max(verify::workspace(block_count)));
+        let told = banks::place(blocks, uses, given, scratch.reborrow(), found)?;
+        verify((blocks, uses, given), found, (members, offsets), scratch)?;
         for (to, spot) in spots.iter_mut().zip(found) {
             *to = sublet_spot { bank: spot.bank.into(), offset: spot.offset };
         }
         cost.set(told.into());
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_that_is_wrong_does_not_leave() {
+        let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8), Block::new(2, 4, 8)];
+        let uses = [Use { touched: 1, banks: 3 }, Use { touched: 1, banks: 1 }, Use { touched: 1, banks: 3 }];
+        let banks = [Bank { capacity: 16, cost: 1, alignment: 1 }, Bank { capacity: 8, cost: 1, alignment: 4 }];
+        let check = |spots: [(u32, u64); 3]| {
+            let spots = spots.map(|(bank, offset)| Spot { bank, offset });
+            let len = verify::workspace(3);
+            let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+            let (mut members, mut offsets) = ([Block::new(0, 1, 1); 3], [0; 3]);
+            let scratch = Workspace::new(&mut words, &mut indices);
+            verify((&blocks, &uses, &banks), &spots, (&mut members, &mut offsets), scratch)
+        };
+        assert_eq!(check([(1, 0), (0, 0), (1, 0)]), Ok(()));
+        assert_eq!(check([(0, 8), (0, 0), (0, 8)]), Ok(()));
+        let wrong = [
+            [(0, 7), (0, 0), (0, 8)],  // They share an address in the first bank.
+            [(1, 0), (0, 4), (0, 8)],  // In the first bank, but not its first two blocks.
+            [(1, 1), (0, 0), (0, 8)],  // Misaligned, and above the capacity.
+            [(0, 9), (0, 0), (1, 0)],  // Above the capacity.
+            [(0, 8), (1, 0), (0, 8)],  // In a bank that is not the block's.
+            [(0, 8), (0, 0), (2, 0)],  // In a bank that does not exist.
+            [(0, 8), (0, 0), (33, 0)], // The same, where a shift would wrap.
+        ];
+        for spots in wrong {
+            assert!(check(spots).is_err(), "{spots:?}");
+        }
+    }
 }

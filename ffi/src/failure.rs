@@ -114,7 +114,9 @@ impl From<Error> for Failure {
             Error::Invalid(violation) => violation.into(),
             Error::Device => Self::of(S::Device),
             Error::HostTooSmall { needed, capacity } => Self::new(S::HostTooSmall, 0, needed, capacity),
-            Error::NoBank { block, size, most } => Self::new(S::NoBank, block, size, most),
+            Error::NoBank { block, size, most, proved } => {
+                Self::new(if proved { S::NoBankFits } else { S::NoBank }, block, size, most)
+            }
             Error::OverLimit { least, limit } => Self::new(S::OverLimit, 0, least, limit),
             Error::OutOfMemory { needed, largest } => Self::new(S::OutOfMemory, 0, needed, largest),
             Error::NotAllocated { address } => Self::new(S::NotAllocated, 0, 0, address),
@@ -192,7 +194,9 @@ impl sublet_error {
             _ if is(S::PlanMoved) => Error::Invalid(Violation::Moved { block, offset: got, pin: needed }),
             _ if is(S::Device) => Error::Device,
             _ if is(S::HostTooSmall) => Error::HostTooSmall { needed, capacity: got },
-            _ if is(S::NoBank) => Error::NoBank { block, size: needed, most: got },
+            _ if is(S::NoBank) || is(S::NoBankFits) => {
+                Error::NoBank { block, size: needed, most: got, proved: is(S::NoBankFits) }
+            }
             _ if is(S::OverLimit) => Error::OverLimit { least: needed, limit: got },
             // Where not even one byte is free in one piece, the length of the longest piece tells nothing.
             _ if is(S::OutOfMemory) && got > 0 => Error::OutOfMemory { needed, largest: got },
@@ -347,7 +351,8 @@ mod tests {
             Error::Cycle { node: 28 },
             Error::Device,
             Error::HostTooSmall { needed: 16, capacity: 15 },
-            Error::NoBank { block: 26, size: 27, most: 20 },
+            Error::NoBank { block: 26, size: 27, most: 20, proved: true },
+            Error::NoBank { block: 26, size: 27, most: 28, proved: false },
             Error::OverLimit { least: 17, limit: 16 },
             Error::OutOfMemory { needed: 18, largest: 17 },
             Error::NotAllocated { address: 19 },

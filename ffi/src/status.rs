@@ -86,9 +86,12 @@ pub enum sublet_status {
     /// It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
     /// offsets were written.
     NoPlanFits = 51,
-    /// Block `index`, of `needed` bytes, fits in none of the banks of memory that it may lie in, given the blocks that
-    /// were placed there before it; the largest of these banks has `got` bytes.
+    /// No placement in the banks of memory was found, nor a proof that there is none. Block `index`, of `needed` bytes, was
+    /// left over; the largest of the banks that it may lie in has `got` bytes.
     NoBank = 52,
+    /// It is proved that no placement in the banks of memory fits. Block `index`, of `needed` bytes, was left over; the
+    /// largest of the banks that it may lie in has `got` bytes.
+    NoBankFits = 53,
 
     /// Invalid plan: block `index` lies at offset `got`, and its offset plus its size exceeds 64 bits.
     PlanEndOverflow = 60,
@@ -255,7 +258,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
 
-const WORDS: [(S, &CStr); 86] = [
+const WORDS: [(S, &CStr); 87] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -285,7 +288,8 @@ const WORDS: [(S, &CStr); 86] = [
     (S::BlockFlags, c"a block has flags that this version does not know"),
     (S::OverCapacity, c"no plan within the capacity was found"),
     (S::NoPlanFits, c"no plan fits within the capacity: that is proved"),
-    (S::NoBank, c"a block fits in none of its banks"),
+    (S::NoBank, c"no placement in the banks was found"),
+    (S::NoBankFits, c"no placement in the banks fits: that is proved"),
     (S::PlanEndOverflow, c"invalid plan: a block ends beyond 64 bits"),
     (S::PlanOverCapacity, c"invalid plan: a block ends above the capacity"),
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),

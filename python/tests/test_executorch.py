@@ -72,7 +72,7 @@ def test_banks_hold_what_fits_and_outputs_are_equal(branches):
 
 def test_banks_that_are_too_small_are_an_error_and_wrong_ones_too(branches):
     module, inputs, _ = branches
-    with pytest.raises(PlanError, match="fits in no bank"):
+    with pytest.raises(PlanError, match="no placement"):
         program(module, inputs, planner(banks=[Bank(1, 4096)]))
     with pytest.raises(ValueError, match="different numbers"):
         planner(banks=[Bank(1, 1), Bank(1, 2)])

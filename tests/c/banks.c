@@ -30,16 +30,17 @@ void test_banks(void) {
 
     /* A block that fits nowhere: it is too large, may lie only in a bank that does not exist, or there are no banks. */
     blocks[1].size = 65;
-    FAILS(SUBLET_STATUS_NO_BANK, 1, 65, 64,
+    FAILS(SUBLET_STATUS_NO_BANK_FITS, 1, 65, 64,
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));
     CHECK(cost.cost == 440);
     blocks[1].size = 8;
     uses[1].banks = (uint64_t)1 << 40;
-    FAILS(SUBLET_STATUS_NO_BANK, 1, 8, 0,
+    FAILS(SUBLET_STATUS_NO_BANK_FITS, 1, 8, 0,
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));
     uses[1].banks = 0;
     params.bank_count = 0;
-    CHECK(sublet_place_banks(blocks, n, &params, workspace, size, spots, NULL, &error) == SUBLET_STATUS_NO_BANK);
+    CHECK(sublet_place_banks(blocks, n, &params, workspace, size, spots, NULL, &error) ==
+          SUBLET_STATUS_NO_BANK_FITS);
     WORKS(sublet_place_banks(NULL, 0, &params, workspace, size, NULL, &cost, &error));
     CHECK(cost.cost == 0 && cost.lower_bound == 0);
 

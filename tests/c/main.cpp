@@ -43,7 +43,7 @@ static void banks() {
     CHECK(plan.cost == 140 && plan.lower_bound == 140 && plan.spots.size() == 2);
     CHECK(plan.spots[0].bank == 1 && plan.spots[1].bank == 0 && plan.spots[1].offset == 0);
     CHECK(sublet::place_banks({}, fast_and_slow, {}).cost == 0);
-    throws(SUBLET_STATUS_NO_BANK, "block 1", [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}, {100, 4}}); });
+    throws(SUBLET_STATUS_NO_BANK_FITS, "block 1", [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}, {100, 4}}); });
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed",
            [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}}); });
 }

@@ -47,7 +47,7 @@ struct BankOutcome<'a> {
 /// outcome.
 ///
 /// # Errors
-/// Blocks that fit in no bank; a file that cannot be written.
+/// No placement is found; a file that cannot be written.
 pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) -> Result<(), Failure> {
     if args.report.as_deref().is_some_and(|file| output::ends_in(file, "svg")) {
         return Err(Failure::Usage("banks are drawn as a page, a map for each: --report NAME.html".into()));
@@ -84,10 +84,15 @@ fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<S
     let mut scratch = Scratch::of(banks::workspace(problem.blocks.len()));
     let mut spots = vec![Spot::default(); problem.blocks.len()];
     let cost = banks::place(&problem.blocks, uses, banks, scratch.lend(), &mut spots).map_err(|e| match e {
-        Error::NoBank { block, size, most } => Failure::No(format!(
-            "{} of {size} bytes fits in no bank that it may lie in, beside the others; the largest of all has {most}",
-            problem.ids[block as usize]
-        )),
+        Error::NoBank { block, size, most, proved } => {
+            let id = &problem.ids[block as usize];
+            let left = format!("{id} of {size} bytes is left over; the largest bank that it may lie in has {most}");
+            if proved {
+                Failure::No(format!("no placement fits: that is proved; {left}"))
+            } else {
+                Failure::Unknown(format!("no placement was found, and none is proved impossible; {left}"))
+            }
+        }
         e => Failure::Input(InputError::file(&problem.name, problem.explain(&e))),
     })?;
     Ok((cost, spots))

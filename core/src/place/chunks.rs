@@ -150,7 +150,7 @@ pub fn place(
     }
     if best.total == u64::MAX {
         let block = left_over.unwrap_or_default();
-        return Err(Error::NoBank { block, size: at(blocks, block).size, most: limit.bytes });
+        return Err(Error::NoBank { block, size: at(blocks, block).size, most: limit.bytes, proved: false });
     }
     Ok(best)
 }

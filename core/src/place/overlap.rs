@@ -346,6 +346,26 @@ mod tests {
         assert_eq!(lower_bound(&blocks, &often), Ok(size));
     }
 
+    #[test]
+    fn an_output_spares_no_more_than_an_overlap_allows_and_its_living_inputs_have() {
+        let bound = |beside: Option<Block>, inputs: &[(u32, u64, u64)]| {
+            let mut blocks = vec![Block::new(1, 4, 10)];
+            blocks.extend(inputs.iter().map(|&(end, size, _)| Block::new(0, end, size)));
+            blocks.extend(beside);
+            let overlaps = (1..).zip(inputs).map(|(input, i)| Overlap { output: 0, input, distance: i.2 });
+            lower_bound(&blocks, &overlaps.collect::<Vec<_>>()).unwrap()
+        };
+        let beside = Some(Block::new(1, 2, 7));
+        // Each row: the end, the size and the distance of each input of an output of 10 bytes.
+        assert_eq!(bound(beside, &[(2, 2, 0), (2, 3, 0)]), 17, "both inputs lie within the output");
+        assert_eq!(bound(beside, &[(2, 10, 4), (2, 10, 6)]), 31, "it begins at least 4 bytes below one of them");
+        assert_eq!(bound(beside, &[(2, 10, 3)]), 20);
+        assert_eq!(bound(beside, &[(2, 10, 30)]), 27, "it may not overlap at all");
+        assert_eq!(bound(Some(Block::new(2, 3, 7)), &[(2, 10, 0)]), 17, "the input has died");
+        // At step 1 35 bytes are alive, and 10 of them spared at most; at step 2, after an end and no begin, 30 and 4.
+        assert_eq!(bound(None, &[(2, 5, 0), (3, 10, 6), (3, 10, 6)]), 26);
+    }
+
     proptest! {
         #[test]
         fn plans_of_chains_are_valid_and_above_the_bound(links in prop::collection::vec((1u64..60, 0u64..60), 2..24), log in 0u32..4) {

@@ -15,14 +15,17 @@
 //!    least for each byte. After that, all of this is done twice more with the large blocks alone.
 //! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
 //!    that are there. First come the blocks whose price would rise most, for each byte and step, in their next more
-//!    costly bank; a block that may lie in one bank alone comes before all others. Then the same is done with the
-//!    largest blocks first.
+//!    costly bank; pinned blocks, then blocks that may lie in one bank alone, come before all others. Then the same is
+//!    done with the largest blocks first.
 //! 3. After each of these ways, each block is tried in cheaper banks again, until none moves: there may be room for it
 //!    now. The cheapest of these placements is kept; one whose cost is the lower bound ends the search.
 //!
 //! Whether the blocks of a bank can be placed within its capacity is found by first fit: in the order of their begins;
 //! then the largest first; then, up to 32 times, with the block that did not fit moved to the front. Pinned blocks
 //! always come before all others.
+//!
+//! With at most 12 blocks, placements that cost less are then looked for by exact search (`exact`), which nearly always ends
+//! with a proof that none costs less, or that there is none.
 //!
 //! Lower bound: the sum of the least prices of all blocks, plus the higher of two bounds on the *extra cost*, what is
 //! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first bound is the extra
@@ -36,6 +39,7 @@
 //! block is in its cheapest bank already. There is no budget that could end the work early. Linear workspace.
 
 mod choice;
+mod exact;
 mod lower_bound;
 
 use self::choice::{Candidate, Excess, choose};
@@ -108,7 +112,7 @@ const TRIES: u32 = 32;
 /// Length of the workspace of [`place`] for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n))
+    WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n).max(exact::workspace(n)))
 }
 
 /// Gives every block a bank of memory and an offset there, and writes both to `spots`. `uses` and `spots` have an entry
@@ -118,7 +122,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// The error of [`block::check`] if it refuses the blocks; [`Error::Alignment`] for a bank whose alignment is not a
 /// power of two; [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more
 /// than 64 bits can hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since
-/// no placement of all blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says,
+/// no placement of all blocks was found, which with at most 12 blocks proves as a rule that there is none; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says,
 /// or `uses` or `spots` does not have one entry for each block.
 ///
 /// ```
@@ -153,6 +157,9 @@ pub fn place(
     scratch.check(workspace(blocks.len()))?;
     let banks = banks.get(..MOST_BANKS).unwrap_or(banks);
     check_sums(blocks, uses, banks)?;
+    if let Some(block) = (0..count(blocks)).find(|&i| at(blocks, i).size > most_room(uses, banks, i)) {
+        return Err(left_over(blocks, uses, banks, block, true));
+    }
     let n = blocks.len();
     let scratch = &mut scratch;
     let lower_bound = lower_bound(blocks, uses, banks, &mut scratch.reborrow());
@@ -171,6 +178,9 @@ pub fn place(
     sort::by_key(&mut by_loss, count(blocks), &mut packing.aside, |i| !loss(blocks, uses, banks, i));
     sort::identity(&mut by_size, count(blocks));
     sort::by_key(&mut by_size, count(blocks), &mut packing.aside, |i| !at(blocks, i).size);
+    for order in [&mut by_loss, &mut by_size] {
+        sort::by_key(order, count(blocks), &mut packing.aside, |i| at(blocks, i).pin.is_none().into());
+    }
     let mut least: Option<u128> = None;
     let mut refused = None;
     for way in WAYS {
@@ -180,19 +190,27 @@ pub fn place(
                 best.copy_from(&packing.bank);
             }
             Ok(_) => {}
-            Err(error) => refused = refused.or(error),
+            Err(block) => refused = refused.or(block),
         }
         if least == Some(lower_bound) {
             break;
         }
     }
-    if let (None, Some(error)) = (least, refused) {
-        return Err(error);
+    let few = n <= exact::MOST_BLOCKS && least != Some(lower_bound);
+    let decided = few.then(|| exact::decide(&mut packing, least, &by_loss, scratch.reborrow()));
+    let is_proved = decided.is_some_and(|decided| decided.is_proved);
+    let better = decided.and_then(|decided| decided.cost);
+    least = better.or(least);
+    if let (None, Some(block)) = (least, refused) {
+        return Err(left_over(blocks, uses, banks, block, is_proved));
     }
-    packing.bank.copy_from(&best);
-    for k in 0..count(banks) {
-        // It succeeds: these blocks have been placed in this bank before, in the same way.
-        let _ = packing.pack(k);
+    let lower_bound = least.filter(|_| is_proved).unwrap_or(lower_bound);
+    if better.is_none() {
+        packing.bank.copy_from(&best);
+        for k in 0..count(banks) {
+            // It succeeds: these blocks have been placed in this bank before, in the same way.
+            let _ = packing.pack(k);
+        }
     }
     let mut cost = 0;
     for (i, spot) in (0..).zip(spots) {
@@ -232,13 +250,13 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// With [`Way::Choice`] the error is `Err(None)`: it does not name the block.
+    /// The error is the block that was left over; with [`Way::Choice`] none is named.
     fn fill(
         &mut self,
         way: Way,
         [by_loss, by_size]: [&Table<'_, u32>; 2],
         scratch: &mut Workspace<'_>,
-    ) -> Result<u128, Option<Error>> {
+    ) -> Result<u128, Option<u32>> {
         self.bank.fill(NOWHERE);
         match way {
             Way::Choice(parts) => self.by_choice(parts, scratch).ok_or(None)?,
@@ -304,14 +322,9 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
-        for &i in order.first(count(self.blocks)) {
-            if !self.move_below(i, u128::MAX) {
-                let most = allowed(self.uses, self.banks, i).map(|k| bank(self.banks, k).capacity).max().unwrap_or(0);
-                return Err(Error::NoBank { block: i, size: at(self.blocks, i).size, most });
-            }
-        }
-        Ok(())
+    fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), u32> {
+        let mut all = order.first(count(self.blocks)).iter();
+        all.find(|&&i| !self.move_below(i, u128::MAX)).map_or(Ok(()), |&i| Err(i))
     }
 
     fn promote(&mut self, i: u32) -> bool {
@@ -377,39 +390,55 @@ impl Packing<'_> {
     }
 
     fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
-        let Bank { capacity, alignment, .. } = bank(self.banks, k);
-        for placed in 0..members {
+        let mut placed = 0;
+        while placed < members {
             let i = self.order[placed];
-            let b = at(self.blocks, i);
-            let alignment = alignment.max(b.alignment);
-            let mut near = 0;
-            for p in 0..placed {
-                let other = at(self.blocks, self.order[p]);
-                if b.collides(&other) {
-                    let begin = self.offset[self.order[p]];
-                    self.forbidden[near] = [begin, begin + other.size];
-                    near += 1;
-                }
-            }
-            sort::in_place(&mut self.forbidden, near);
-            let mut offset = b.pin.unwrap_or(0);
-            for p in 0..near {
-                let [begin, end] = self.forbidden[p];
-                if begin >= offset + b.size {
-                    break;
-                }
-                if end > offset {
-                    offset = align_up(end, alignment);
-                }
-            }
-            self.offset[i] = offset;
-            let fits = offset.checked_add(b.size).is_some_and(|end| end <= capacity);
-            if !fits || b.pin.is_some_and(|pin| pin != offset || pin & (alignment - 1) != 0) {
-                return Err(placed);
-            }
+            let offset = self.lowest(k, i, placed).ok_or(placed)?;
+            self.put(i, offset, &mut placed);
         }
         Ok(())
     }
+
+    fn put(&mut self, i: u32, offset: u64, placed: &mut u32) {
+        self.offset[i] = offset;
+        self.order[*placed] = i;
+        *placed += 1;
+    }
+
+    /// The lowest offset, or the pin, that bank `k` has for the block beside the first `placed` of `order`.
+    fn lowest(&mut self, k: u32, i: u32, placed: u32) -> Option<u64> {
+        let (Bank { capacity, alignment, .. }, b) = (bank(self.banks, k), at(self.blocks, i));
+        let alignment = alignment.max(b.alignment);
+        let mut near = 0;
+        for &other in self.order.first(placed) {
+            let o = at(self.blocks, other);
+            if b.collides(&o) {
+                self.forbidden[near] = [self.offset[other], self.offset[other] + o.size];
+                near += 1;
+            }
+        }
+        sort::in_place(&mut self.forbidden, near);
+        let mut offset = b.pin.unwrap_or(0);
+        for &[begin, end] in self.forbidden.first(near) {
+            if begin >= offset + b.size {
+                break;
+            }
+            if end > offset {
+                offset = align_up(end, alignment);
+            }
+        }
+        let fits = offset.checked_add(b.size).is_some_and(|end| end <= capacity);
+        let may = b.pin.is_none_or(|pin| pin == offset && pin & (alignment - 1) == 0);
+        (fits && may).then_some(offset)
+    }
+}
+
+fn left_over(blocks: &[Block], uses: &[Use], banks: &[Bank], block: u32, proved: bool) -> Error {
+    Error::NoBank { block, size: at(blocks, block).size, most: most_room(uses, banks, block), proved }
+}
+
+fn most_room(uses: &[Use], banks: &[Bank], i: u32) -> u64 {
+    allowed(uses, banks, i).map(|k| bank(banks, k).capacity).max().unwrap_or(0)
 }
 
 fn shift(most: u128) -> u32 {

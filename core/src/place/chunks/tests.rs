@@ -88,7 +88,7 @@ fn a_block_for_which_no_chunk_is_left_is_named() {
     let blocks = [Block::new(0, 2, 6), Block::new(0, 2, 6), Block::new(1, 2, 5)];
     assert_eq!(
         run(&blocks, Limit { bytes: 8, chunks: 2, distance: 1 }),
-        Err(Error::NoBank { block: 2, size: 5, most: 8 })
+        Err(Error::NoBank { block: 2, size: 5, most: 8, proved: false })
     );
     let none = Limit { bytes: 8, chunks: 0, distance: 1 };
     assert!(matches!(run(&blocks, none), Err(Error::NoBank { .. })));
