@@ -21,7 +21,7 @@ oracles=target/oracles
 tests="cargo test --workspace --locked"
 
 # The crates that are published, in the order in which they need each other.
-published=(sublet-core sublet-models sublet-cuda sublet-cli)
+published=(sublet-core sublet-models sublet-baselines sublet-cuda sublet-cli)
 
 # A stage's file begins with its name and what it does.
 stages() {

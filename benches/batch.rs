@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use sublet_baselines::{chen, layrub};
 use sublet_core::Error;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
@@ -19,7 +20,6 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
 use sublet_models::{AlexNet, Image, Network, Phase, ResNet, Roofline, Setting, Trace, Vgg, WideResNet};
 use sublet_tests::fitted::Fitter;
-use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
 /// The memory of the paper's K40, in bytes.
@@ -143,7 +143,7 @@ fn as_recorded(iteration: &Iteration, device: &Device) -> Option<f64> {
 /// The overhead of Layrub's copies, if the bytes that its hybrid reuse counts fit, with what lasts and the workspace.
 fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
     let recorded = iteration.trace.recorded();
-    let (rows, bytes) = passes::by_layers(&recorded, device, 1).unwrap_or_else(|e| panic!("{e}"));
+    let (rows, bytes) = layrub::reuse(&recorded, device, 1).unwrap_or_else(|e| panic!("{e}"));
     let operators = &iteration.network.operators;
     let lasting = peak_of_lasting(&recorded, recorded.rows, |k| operators[k as usize].phase == Phase::Update);
     let workspace = operators.iter().map(|o| o.workspace).max().unwrap_or(0);
@@ -158,7 +158,7 @@ fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
 fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
     let recorded = iteration.trace.recorded();
     let cost = |rows: &[Row]| prove(&recorded, rows, Solver::BestFit, device, true).map(|proved| proved.footprint);
-    let (rows, _) = passes::searched(&recorded, cost).unwrap_or_else(|e| panic!("{e}"));
+    let (rows, _) = chen::search(&recorded, cost).unwrap_or_else(|e| panic!("{e}"));
     placed(&recorded, &rows, device)
 }
 

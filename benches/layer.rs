@@ -8,12 +8,12 @@
 mod clock;
 
 use clock::cpu_seconds;
+use sublet_baselines::layrub;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
 use sublet_core::simulate::Device;
 use sublet_models::{Phase, ResNet, Roofline, Setting, Stages};
 use sublet_tests::fitted::Fitter;
-use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
 /// The paper's bytes for activations and gradients: 759.5 MiB, at every depth.
@@ -40,7 +40,7 @@ fn main() {
         let network = ResNet { depth, stages: Stages::Third, ..ResNet::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
         let recorded = trace.recorded();
-        let (rows, bytes) = passes::by_layers(&recorded, &device, 1).unwrap_or_else(|e| panic!("{e}"));
+        let (rows, bytes) = layrub::reuse(&recorded, &device, 1).unwrap_or_else(|e| panic!("{e}"));
         let proved = prove(&recorded, &rows, Solver::BestFit, &device, true).unwrap_or_else(|e| panic!("{e}"));
         println!(
             "| {depth} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} % |",

@@ -8,12 +8,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use sublet_baselines::chen::{self, Cuts, Plan};
 use sublet_core::place::Solver;
-use sublet_core::rewrite::published::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
 use sublet_core::trace::Row;
 use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};
-use sublet_tests::passes;
 use sublet_tests::recording::{max_load, peak_of_passing, prove};
 
 const DEVICE: Device = Device::symmetric(12e9);
@@ -72,9 +71,9 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
         }
     };
     let cost = |rows: &[Row]| prove(&recorded, rows, Solver::BestFit, &DEVICE, false).map(|proved| proved.footprint);
-    let (searched, found) = passes::searched(&recorded, cost).unwrap();
+    let (searched, found) = chen::search(&recorded, cost).unwrap();
     let recursion = Plan::Recursive(1, Cuts::Narrow);
-    let (recursive, of_recursion) = passes::mirrored(&recorded, recursion, size.ilog2() + 2).unwrap();
+    let (recursive, of_recursion) = chen::rewrite(&recorded, recursion, size.ilog2() + 2).unwrap();
     vec![
         point(curves[0], recorded.rows, 0),
         point(curves[1], &searched, found.cuts),

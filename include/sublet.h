@@ -456,6 +456,10 @@ enum sublet_status
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
+   * No schedule is within the limit, `got` bytes: `needed` bytes have to be on the device at once.
+   */
+  SUBLET_STATUS_IMPOSSIBLE_LIMIT = 113,
+  /**
    * Access `index` of a network uses a tensor's storage that does not exist.
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
@@ -791,60 +795,6 @@ typedef uint32_t sublet_operator_kind;
 #endif // __cplusplus
 
 /**
- * A policy: what decides which blocks are swapped to the host, and when.
- */
-enum sublet_policy
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : uint32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
-  /**
-   * The default: takes the best of what a search finds and of what every other policy gives.
-   */
-  SUBLET_POLICY_AUTO = 0,
-  /**
-   * Chooses the swaps with the longest duration of absence first: the time between two uses of a block, less the
-   * time of the copies out and in (Zhang et al. 2019).
-   */
-  SUBLET_POLICY_DOA = 1,
-  /**
-   * Chooses the swaps with the largest area of absence first. This is the bytes of the block times its duration of
-   * absence: the time between two uses of the block, less the time of the copies out and in (Zhang et al. 2019).
-   */
-  SUBLET_POLICY_AOA = 2,
-  /**
-   * Chooses the swaps with the highest weighted duration of absence first: the bytes of all blocks that are alive,
-   * integrated over the time between two uses of the block to swap (Zhang et al. 2019).
-   */
-  SUBLET_POLICY_WDOA = 3,
-  /**
-   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks on the
-   * device, integrated over the time between two uses of the block to swap. Blocks that are away because of swaps
-   * chosen before do not count (Zhang et al. 2019).
-   */
-  SUBLET_POLICY_SWDOA = 4,
-  /**
-   * Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
-   * SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
-   * (Zhang et al. 2019).
-   */
-  SUBLET_POLICY_BAYES = 5,
-  /**
-   * Swaps the blocks that no operator uses at the moment when the most bytes are alive: in training, the
-   * activations. Each is copied out after its last use before that moment, and is copied back one operator ahead of
-   * its next reader (Jin et al. 2018).
-   */
-  SUBLET_POLICY_LAYER = 6,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum sublet_policy sublet_policy;
-#else
-typedef uint32_t sublet_policy;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
-
-/**
  * The means to save memory that a fit can use. Several are allowed by adding their values.
  */
 enum sublet_means
@@ -871,10 +821,6 @@ enum sublet_means
    * operators must say which are ReLUs and which are gradients of ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
-  /**
-   * Blocks are swapped by the rule of SUBLET_POLICY_LAYER (Jin et al. 2018), to compare other means with it.
-   */
-  SUBLET_MEANS_LAYER = 16,
   /**
    * Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
    */
@@ -1876,9 +1822,9 @@ typedef struct sublet_fit_params {
    */
   uint32_t struct_size;
   /**
-   * A sublet_policy: what decides which blocks are swapped.
+   * Set this to 0.
    */
-  uint32_t policy;
+  uint32_t reserved;
   /**
    * Blocks of fewer bytes than this are not swapped. 0: blocks are not swapped if more than half of the time to copy
    * them to the host is latency, the `out_latency` of the sublet_device.
@@ -1896,7 +1842,7 @@ typedef struct sublet_fit_params {
    */
   uint64_t work;
   /**
-   * The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
+   * The means to save memory that may be used: values of sublet_means, added up. 0 is all. If
    * the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
    * operator that is not described may give random results.
    */
@@ -1924,10 +1870,9 @@ typedef struct sublet_fitted {
    */
   uint32_t struct_size;
   /**
-   * The sublet_policy that chose the swaps; where several were tried, the one whose result was taken. It means
-   * nothing if no block is swapped.
+   * 0.
    */
-  uint32_t policy;
+  uint32_t reserved;
   /**
    * How many rows the rewritten trace has: as many entries of `rows` and `timings` of the sublet_fit_output were
    * written.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const ROOTS: [&str; 7] = ["core", "cli", "ffi", "cuda-runtime", "models", "tests", "python"];
+const ROOTS: [&str; 8] = ["core", "cli", "ffi", "cuda-runtime", "models", "baselines", "tests", "python"];
 
 /// A module by the names that lead to it from the crate's root.
 type Module = Vec<String>;

@@ -2,7 +2,6 @@
 
 use sublet_core::owned;
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 use sublet_models::{ResNet, Roofline, Setting};
 use sublet_tests::recording::{Recording, max_load};
@@ -22,7 +21,7 @@ fn no_limit_costs_more_than_a_lower_one() {
         let peak = recording.max_load();
         let limits: Vec<u64> = (0..30).map(|k| peak / 100 * (99 - 2 * k)).collect();
         let device = Device::named("gtx1080ti").expect("a preset");
-        let options = Options { using, policy: Policy::Doa, work: 20, ..Options::new(0, device) };
+        let options = Options { using, work: 20, ..Options::new(0, device) };
         let swept = owned::sweep(&recording.recorded(), &options, &limits).expect("a sound trace");
         let alone: Vec<f64> = limits
             .iter()
@@ -43,8 +42,7 @@ fn no_limit_costs_more_than_a_lower_one() {
 }
 
 /// The first plan is placed above the limit. Bytes are then held back below the limit (headroom), and they have to grow
-/// until the plan changes. If they did not, a plan by Chen et al.'s segments would win, which takes 82 % longer than
-/// the original.
+/// until the plan changes.
 #[test]
 fn more_is_held_back_until_the_plan_of_recomputation_changes() {
     let overhead = of_resnet(101, 32, 30, Using::NONE.with(Means::Recompute));

@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sublet_baselines::zhang::Policy;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
 use sublet_core::place::search::Technique;
 use sublet_core::rewrite::fit::{Means, Options};
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 
 use crate::commands::generate::GenerateArgs;
@@ -87,9 +87,9 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted \\
     --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --keep-order";
 
 const SWEEP_EXAMPLES: &str = "\
 Prints a curve of overhead by limit, down to the least limit that works: for all means together and
@@ -268,12 +268,15 @@ pub(crate) struct FittingArgs {
     /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// The means, with commas between them. By default all but layer and order, as far as the device can swap and the
-    /// file of operators allows the others
+    /// The means, with commas between them. By default all, as far as the device can swap and the file of operators
+    /// allows the others
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
-    /// Adds the means order: operators may run in another order, in which each reads the same values
+    /// Operators keep the recorded order: for programs that cannot run them in another
     #[arg(long)]
+    pub(crate) keep_order: bool,
+    /// Adds the means order to those of --using: operators may run in another order, in which each reads the same values
+    #[arg(long, conflicts_with = "keep_order")]
     pub(crate) reorder: bool,
     /// Weights and other blocks that are there all the time stay on the device, for example because a framework owns
     /// them
@@ -293,10 +296,6 @@ pub(crate) struct FitArgs {
     /// peak
     #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse, allow_negative_numbers = true)]
     pub(crate) limit: Limit,
-    /// The policy that decides which blocks are swapped, and when; by default auto. auto and bayes contain others: the
-    /// best of all counts, and is named. With another policy than auto no value is recomputed
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub(crate) policy: Option<Policy>,
     /// How much work to spend on the search for a schedule
     #[arg(long, default_value = "default")]
     pub(crate) effort: FitEffort,
@@ -334,9 +333,10 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// A policy of swapping in place of the means; may be given more than once. auto and bayes contain others
+    /// A published policy of swapping in place of the means, or auto for the swaps of `sublet fit`; may be given more
+    /// than once
     #[arg(long, value_name = "NAME", value_parser = policies(), conflicts_with = "using")]
-    pub(crate) policy: Vec<Policy>,
+    pub(crate) policy: Vec<SwapsBy>,
     /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it
     /// takes
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse, allow_negative_numbers = true)]
@@ -474,10 +474,19 @@ fn techniques() -> impl TypedValueParser<Value = Technique> {
     PossibleValuesParser::new(names).try_map(|name| Technique::named(&name).ok_or("no technique has this name"))
 }
 
+/// What decides which blocks are swapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SwapsBy {
+    /// The search of `sublet fit`.
+    Search,
+    /// A published policy.
+    Policy(Policy),
+}
+
 /// Reads a policy by its name.
-fn policies() -> impl TypedValueParser<Value = Policy> {
-    let names = Policy::ALL.map(Policy::name);
-    PossibleValuesParser::new(names).try_map(|name| Policy::named(&name).ok_or("no policy has this name"))
+fn policies() -> impl TypedValueParser<Value = SwapsBy> {
+    let names = ["auto"].into_iter().chain(Policy::ALL.map(Policy::name));
+    PossibleValuesParser::new(names).map(|name| Policy::named(&name).map_or(SwapsBy::Search, SwapsBy::Policy))
 }
 
 /// Reads a means by its name.

@@ -17,7 +17,6 @@ mod marks;
 mod model;
 mod outcome;
 mod output;
-mod pools;
 mod problem;
 mod proof;
 mod report;

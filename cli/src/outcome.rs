@@ -119,7 +119,14 @@ impl<'a> Outcome<'a> {
             writeln!(out, "peak      {}", size(peak))?;
         }
         if let Some(ratio) = self.ratio {
-            writeln!(out, "ratio     {ratio:.6}{}", if self.optimal { ", optimal" } else { "" })?;
+            let optimal = match self.optimal {
+                true if ratio > 1.0 => {
+                    " of the max load; optimal: no plan that keeps alignments and pins has a lower peak"
+                }
+                true => ", optimal",
+                false => "",
+            };
+            writeln!(out, "ratio     {ratio:.6}{optimal}")?;
         }
         if let Some(solver) = self.solver {
             writeln!(out, "solver    {solver}, {:.3} s", self.seconds)?;

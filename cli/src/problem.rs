@@ -11,6 +11,7 @@ use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, Overlap, block};
 
 use crate::model::Model;
+use crate::text::unit::Unit;
 use sublet_core::owned::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
@@ -167,8 +168,29 @@ impl Problem {
     /// Explains an error, with the blocks' ids and the file's times in place of indices and steps.
     pub(crate) fn explain(&self, error: &Error) -> String {
         match *error {
-            Error::Invalid(violation) => {
-                format!("constraint {}: {}", violation.constraint(), self.explain_violation(&violation))
+            Error::Invalid(violation) => self.explain_violation(&violation),
+            Error::OverCapacity { peak, lower_bound, capacity } => {
+                let unit = Unit::for_largest(peak);
+                let size = |bytes| unit.both(bytes);
+                let [peak, lower_bound] = [size(peak), size(lower_bound)];
+                if error.is_impossible() {
+                    let found = "the best that was found takes";
+                    format!(
+                        "no plan fits within {}: every plan takes at least {lower_bound}; {found} {peak}",
+                        size(capacity)
+                    )
+                } else {
+                    format!(
+                        "no plan within {} was found, and none is proved impossible; the best takes {peak}, and every plan at least \
+                         {lower_bound}",
+                        size(capacity)
+                    )
+                }
+            }
+            Error::Impossible { needed, limit } => {
+                let unit = Unit::for_largest(needed.max(limit));
+                let [needed, limit] = [needed, limit].map(|bytes| unit.both(bytes));
+                format!("no schedule by these means is within {limit}: {needed} have to be on the device at once")
             }
             Error::Alignment { block: Some(block), alignment } => {
                 format!("block {} has the alignment {alignment}, which is not a power of two", self.id(block))

@@ -487,26 +487,6 @@ fn wrong_usage() {
 }
 
 #[test]
-fn a_policy_for_what_is_not_swapped() {
-    let folder = Folder::new();
-    let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,read,a,,1\n9,free,a,,\n"));
-    let ran = sublet(&["fit", &file, "--limit", "256", "--using", "recompute", "--policy", "doa"]);
-    assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
-    assert!(ran.err.contains("--policy says what is swapped, and nothing is: the means are recompute"), "{ran:?}");
-    let both = sublet(&["fit", &file, "--limit", "256", "--using", "swap,recompute", "--policy", "doa"]);
-    assert!(both.status == 2 && both.err.contains("leave recompute out of --using"), "{both:?}");
-    let named = sublet(&["fit", &file, "--limit", "256", "--policy", "doa", "--json"]).json();
-    assert!(!named["using"].as_array().unwrap().contains(&"recompute".into()), "{named}");
-    let [swapped, recomputed] = [&["--policy", "doa"][..], &[]].map(|policy| {
-        let using = if policy.is_empty() { "recompute" } else { "swap" };
-        sublet(&[&["fit", &file, "--limit", "256", "--using", using][..], policy].concat())
-    });
-    assert_eq!((swapped.status, recomputed.status), (0, 0), "{swapped:?} {recomputed:?}");
-    // Nothing is swapped where the limit is the peak, so that no policy decided anything.
-    assert!(!recomputed.out.contains("policy"), "{recomputed:?}");
-}
-
-#[test]
 fn a_trace_that_frees_nothing_is_not_fitted() {
     let folder = Folder::new();
     let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,malloc,b,8,1\n5,read,a,,1\n9,write,b,,1\n"));

@@ -84,12 +84,12 @@ fn a_plan_for_several_memories_is_verified_in_each() {
     assert_eq!(sublet(&[&["verify", &instance, &plan][..], &banks].concat()).status, 0);
     // A bank that is too small, one that is not named, and blocks that share an address.
     let small = sublet(&["verify", &instance, &plan, "--bank", "fast=7", "--bank", "slow=64"]);
-    assert!(small.status == 1 && small.err.contains("bank fast: constraint"), "{small:?}");
+    assert!(small.status == 1 && small.err.contains("bank fast: block"), "{small:?}");
     let unnamed = sublet(&["verify", &instance, &plan, "--bank", "fast=8"]);
     assert!(unnamed.status == 1 && unnamed.err.contains("which no --bank names"), "{unnamed:?}");
     let one = fs::read_to_string(&plan).unwrap().replace("fast", "slow");
     let shared = sublet(&["verify", &instance, &folder.file("one.csv", one)]);
-    assert!(shared.status == 1 && shared.err.contains("bank slow: constraint"), "{shared:?}");
+    assert!(shared.status == 1 && shared.err.contains("bank slow: block"), "{shared:?}");
 }
 
 /// Status 1 is a proof; a heuristic that gives up ends with 3.

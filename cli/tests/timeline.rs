@@ -53,9 +53,7 @@ fn is_a_trace_of_events_that_agrees_with_the_fit() {
     let cases = [(stalling.as_str(), "17M", "swap"), (vgg16, "260MiB", "swap"), (vgg16, "190MiB", "swap,recompute")];
     for (trace, limit, using) in cases {
         let out = folder.path("fitted");
-        // A policy for swaps alone stalls more.
-        let policy = if using == "swap" { "swdoa" } else { "auto" };
-        let args = ["fit", trace, "--limit", limit, "--using", using, "--policy", policy, "--output", &out, "--json"];
+        let args = ["fit", trace, "--limit", limit, "--using", using, "--output", &out, "--json"];
         let fitted = sublet(&args).json();
         let timeline: Value = serde_json::from_str(&folder.read("fitted/timeline.json")).unwrap();
         let events = timeline.as_array().unwrap();

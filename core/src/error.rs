@@ -162,6 +162,13 @@ pub enum Error {
         /// The limit that was set on the footprint, in bytes.
         limit: u64,
     },
+    /// It is proved that no rewritten trace is within the limit.
+    Impossible {
+        /// Bytes that have to be on the device at once, whatever is swapped or recomputed: no lower limit can be kept.
+        needed: u64,
+        /// The limit that was set on the footprint, in bytes.
+        limit: u64,
+    },
     /// No run of free bytes of an allocator is large enough for the request or the plan, or the allocator got no first
     /// range of addresses.
     OutOfMemory {
@@ -288,6 +295,18 @@ pub enum RowFault {
     EndNotRestored,
 }
 
+impl Error {
+    /// Whether it is proved that there is no result: no plan within the capacity, or no schedule within the limit.
+    #[must_use]
+    pub const fn is_impossible(&self) -> bool {
+        match *self {
+            Self::OverCapacity { lower_bound, capacity, .. } => lower_bound > capacity,
+            Self::Impossible { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -314,7 +333,7 @@ impl fmt::Display for Error {
             Self::SizeOverflow { block } => {
                 write!(f, "up to block {block} the sizes or costs add up to more than can be counted")
             }
-            Self::OverCapacity { peak, lower_bound, capacity } if lower_bound > capacity => {
+            Self::OverCapacity { peak, lower_bound, capacity } if self.is_impossible() => {
                 write!(
                     f,
                     "no plan fits within {capacity} bytes: every plan takes at least {lower_bound}; the best that was found takes {peak}"
@@ -357,6 +376,12 @@ impl fmt::Display for Error {
             Self::Stopped => f.write_str("stopped before anything was found"),
             Self::OverLimit { least, limit } => {
                 write!(f, "no schedule within {limit} bytes was found; one within {least} bytes was")
+            }
+            Self::Impossible { needed, limit } => {
+                write!(
+                    f,
+                    "no schedule by these means is within {limit} bytes: {needed} bytes have to be on the device at once"
+                )
             }
             Self::OutOfMemory { needed, largest } => {
                 write!(f, "no hole for {needed} bytes; the largest has {largest}")

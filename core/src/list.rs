@@ -21,10 +21,6 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.len
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub(crate) fn push(&mut self, value: T) -> bool {
         let room = usize::try_from(self.len).is_ok_and(|len| len < self.cells.len());
         if room {
@@ -55,10 +51,6 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         for kept in self.cells.range_mut(0, self.len) {
             *kept = to(T::kept(*kept)).keep();
         }
-    }
-
-    pub(crate) fn truncate(&mut self, len: u32) {
-        self.len = self.len.min(len);
     }
 
     pub(crate) const fn clear(&mut self) {

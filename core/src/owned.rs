@@ -8,7 +8,6 @@ use core::ops::ControlFlow;
 
 use crate::place::{self, Options, Solver, Summary};
 use crate::rewrite::fit::{self, Lengths, Output};
-use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Run, Timing};
 use crate::trace::graph::{self, Graph};
 use crate::trace::liveness::{self, Residency};
@@ -172,8 +171,6 @@ pub struct Fit {
     pub original_peak: u64,
     /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     pub run: Run,
-    /// The method that decided which blocks are swapped to the host; meaningless if none is swapped.
-    pub policy: Policy,
 }
 
 /// Rewrites a trace so that the device memory that it takes is at most `options.limit` bytes, and verifies that the
@@ -182,8 +179,8 @@ pub struct Fit {
 /// iterations.
 ///
 /// # Errors
-/// [`Error::OverLimit`] if no rewritten trace within the limit was found; an error for a trace, a device or an
-/// alignment that is not sound. All are listed at [`fit::fit`].
+/// [`Error::Impossible`] if it is proved that no rewritten trace is within the limit, [`Error::OverLimit`] if none was
+/// found; an error for a trace, a device or an alignment that is not sound. All are listed at [`fit::fit`].
 ///
 /// ```
 /// use sublet_core::owned;
@@ -225,7 +222,6 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
         footprint: plan.peak(),
         original_peak: fitted.original_peak,
         run: *fitted.schedule.run(),
-        policy: fitted.policy,
     })
 }
 
@@ -236,7 +232,7 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
 /// traces.
 ///
 /// # Errors
-/// [`Error::OverLimit`] as the result for a limit within which no rewritten trace was found. Any other error of
+/// [`Error::OverLimit`] or [`Error::Impossible`] as the result for a limit within which none was found. Any other error of
 /// [`fit::fit`] is returned instead of all results.
 ///
 /// ```
@@ -257,7 +253,7 @@ pub fn sweep(
     let mut made = Vec::with_capacity(limits.len());
     for &limit in limits {
         match fit(recorded, &fit::Options { limit, ..*options }) {
-            Err(e) if !matches!(e, Error::OverLimit { .. }) => return Err(e),
+            Err(e) if !matches!(e, Error::OverLimit { .. } | Error::Impossible { .. }) => return Err(e),
             fitted => made.push(fitted),
         }
     }

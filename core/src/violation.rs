@@ -65,25 +65,8 @@ pub enum Violation {
     },
 }
 
-impl Violation {
-    /// The number of the broken constraint in Sekiyama et al. 2018, such as `(2)`. If that paper does not have the
-    /// constraint, a name such as `pin`.
-    #[must_use]
-    pub const fn constraint(&self) -> &'static str {
-        match self {
-            Self::EndOverflow { .. } => "(2)",
-            Self::OverCapacity { .. } => "(2), (5)",
-            Self::Overlap { .. } => "(3), (4)",
-            Self::OverlapTooFar { .. } => "overlap",
-            Self::Misaligned { .. } => "alignment",
-            Self::Moved { .. } => "pin",
-        }
-    }
-}
-
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "constraint {}: ", self.constraint())?;
         match *self {
             Self::EndOverflow { block, offset } => {
                 write!(f, "block {block} at offset {offset} ends beyond what 64 bits hold")

@@ -118,6 +118,7 @@ impl From<Error> for Failure {
                 Self::new(if proved { S::NoBankFits } else { S::NoBank }, block, size, most)
             }
             Error::OverLimit { least, limit } => Self::new(S::OverLimit, 0, least, limit),
+            Error::Impossible { needed, limit } => Self::new(S::ImpossibleLimit, 0, needed, limit),
             Error::OutOfMemory { needed, largest } => Self::new(S::OutOfMemory, 0, needed, largest),
             Error::NotAllocated { address } => Self::new(S::NotAllocated, 0, 0, address),
             Error::BufferTooSmall { buffer: Buffer::Live, needed, got } => {
@@ -198,6 +199,7 @@ impl sublet_error {
                 Error::NoBank { block, size: needed, most: got, proved: is(S::NoBankFits) }
             }
             _ if is(S::OverLimit) => Error::OverLimit { least: needed, limit: got },
+            _ if is(S::ImpossibleLimit) => Error::Impossible { needed, limit: got },
             // Where not even one byte is free in one piece, the length of the longest piece tells nothing.
             _ if is(S::OutOfMemory) && got > 0 => Error::OutOfMemory { needed, largest: got },
             _ if is(S::NotAllocated) => Error::NotAllocated { address: got },
@@ -354,6 +356,7 @@ mod tests {
             Error::NoBank { block: 26, size: 27, most: 20, proved: true },
             Error::NoBank { block: 26, size: 27, most: 28, proved: false },
             Error::OverLimit { least: 17, limit: 16 },
+            Error::Impossible { needed: 17, limit: 16 },
             Error::OutOfMemory { needed: 18, largest: 17 },
             Error::NotAllocated { address: 19 },
             Error::BufferTooSmall { buffer: Buffer::Live, needed: 20, got: 19 },

@@ -7,7 +7,6 @@ use core::mem::offset_of;
 use sublet_core::Block;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::lower_bound;
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Operator, Row};
@@ -24,45 +23,6 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// A policy: what decides which blocks are swapped to the host, and when.
-#[repr(u32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum sublet_policy {
-    /// The default: takes the best of what a search finds and of what every other policy gives.
-    Auto = 0,
-    /// Chooses the swaps with the longest duration of absence first: the time between two uses of a block, less the
-    /// time of the copies out and in (Zhang et al. 2019).
-    Doa = 1,
-    /// Chooses the swaps with the largest area of absence first. This is the bytes of the block times its duration of
-    /// absence: the time between two uses of the block, less the time of the copies out and in (Zhang et al. 2019).
-    Aoa = 2,
-    /// Chooses the swaps with the highest weighted duration of absence first: the bytes of all blocks that are alive,
-    /// integrated over the time between two uses of the block to swap (Zhang et al. 2019).
-    Wdoa = 3,
-    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes of all blocks on the
-    /// device, integrated over the time between two uses of the block to swap. Blocks that are away because of swaps
-    /// chosen before do not count (Zhang et al. 2019).
-    Swdoa = 4,
-    /// Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
-    /// SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
-    /// (Zhang et al. 2019).
-    Bayes = 5,
-    /// Swaps the blocks that no operator uses at the moment when the most bytes are alive: in training, the
-    /// activations. Each is copied out after its last use before that moment, and is copied back one operator ahead of
-    /// its next reader (Jin et al. 2018).
-    Layer = 6,
-}
-
-const POLICIES: [(sublet_policy, Policy); 7] = [
-    (sublet_policy::Auto, Policy::Auto),
-    (sublet_policy::Doa, Policy::Doa),
-    (sublet_policy::Aoa, Policy::Aoa),
-    (sublet_policy::Wdoa, Policy::Wdoa),
-    (sublet_policy::Swdoa, Policy::Swdoa),
-    (sublet_policy::Bayes, Policy::Bayes),
-    (sublet_policy::Layer, Policy::Layer),
-];
-
 /// The options of sublet_fit beside its limit. NULL, or all 0 but `struct_size`, is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +30,8 @@ pub struct sublet_fit_params {
     /// Set this to sizeof(sublet_fit_params): the library sees from it which fields the struct has in the caller's
     /// version.
     pub struct_size: u32,
-    /// A sublet_policy: what decides which blocks are swapped.
-    pub policy: u32,
+    /// Set this to 0.
+    pub reserved: u32,
     /// Blocks of fewer bytes than this are not swapped. 0: blocks are not swapped if more than half of the time to copy
     /// them to the host is latency, the `out_latency` of the sublet_device.
     pub least_bytes: u64,
@@ -82,7 +42,7 @@ pub struct sublet_fit_params {
     /// second for 5,000 rows, and sublet_fit, which makes many searches, several times as long. Rows beyond the first
     /// 10,000 do not add to the budget.
     pub work: u64,
-    /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
+    /// The means to save memory that may be used: values of sublet_means, added up. 0 is all. If
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
     /// operator that is not described may give random results.
     pub means: u32,
@@ -111,8 +71,6 @@ pub enum sublet_means {
     /// Where only a ReLU's gradient reads a value, a bit mask is kept in place of the value. For this, the kinds of the
     /// operators must say which are ReLUs and which are gradients of ReLUs.
     Relu = 8,
-    /// Blocks are swapped by the rule of SUBLET_POLICY_LAYER (Jin et al. 2018), to compare other means with it.
-    Layer = 16,
     /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
     Order = 32,
 }
@@ -165,9 +123,8 @@ pub struct sublet_fit_output {
 pub struct sublet_fitted {
     /// Set this to sizeof(sublet_fitted): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
-    /// The sublet_policy that chose the swaps; where several were tried, the one whose result was taken. It means
-    /// nothing if no block is swapped.
-    pub policy: u32,
+    /// 0.
+    pub reserved: u32,
     /// How many rows the rewritten trace has: as many entries of `rows` and `timings` of the sublet_fit_output were
     /// written.
     pub row_count: usize,
@@ -186,19 +143,18 @@ pub struct sublet_fitted {
 
 plain!(sublet_fit_params, sublet_fit_lengths, sublet_fit_output, sublet_fitted);
 params! {
-    sublet_fit_params { struct_size, policy, least_bytes, seed, work, means, keep_persistent, alignment }
+    sublet_fit_params { struct_size, reserved, least_bytes, seed, work, means, keep_persistent, alignment }
     sublet_fit_output { struct_size, reserved, rows, timings, row_capacity, offsets, blocks, names, residency_capacity }
-    sublet_fitted { struct_size, policy, row_count, residency_count, peak, original_peak, run }
+    sublet_fitted { struct_size, reserved, row_count, residency_count, peak, original_peak, run }
 }
 
 impl sublet_fit_params {
     /// Unless `told` of the operators, nothing is recomputed that `means` does not ask for.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
-        let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
-        let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
-        let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
-        if self.keep_persistent > 1 {
-            return Err(Failure::new(S::UnknownValue, position, 0, self.keep_persistent.into()));
+        for (value, most) in [(self.reserved, 0), (self.keep_persistent, 1)] {
+            if value > most {
+                return Err(Failure::new(S::UnknownValue, position, 0, value.into()));
+            }
         }
         let asked = Using::of_bits(self.means).ok_or(Failure::new(S::UnknownValue, position, 0, self.means.into()))?;
         let using = match self.means {
@@ -210,7 +166,6 @@ impl sublet_fit_params {
         let usual = Options::new(limit, device);
         Ok(Options {
             using,
-            policy,
             least_bytes: or(self.least_bytes, usual.least_bytes),
             keep_persistent: self.keep_persistent == 1,
             seed: or(self.seed, usual.seed),
@@ -394,7 +349,7 @@ pub unsafe extern "C" fn sublet_fit(
         let (schedule, plan) = (&found.schedule, found.schedule.plan());
         fitted.set(sublet_fitted {
             struct_size: 0,
-            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
+            reserved: 0,
             row_count: schedule.rows().len(),
             residency_count: plan.blocks().len(),
             peak: plan.peak(),

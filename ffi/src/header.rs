@@ -237,7 +237,6 @@ fn generated() -> String {
                 "sublet_event",
                 "sublet_op_kind",
                 "sublet_operator_kind",
-                "sublet_policy",
                 "sublet_means",
                 "sublet_use",
                 "sublet_action",

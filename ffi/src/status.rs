@@ -191,6 +191,8 @@ pub enum sublet_status {
     HostTooSmall = 111,
     /// No schedule within the limit, `got` bytes, was found; one within `needed` bytes was.
     OverLimit = 112,
+    /// No schedule is within the limit, `got` bytes: `needed` bytes have to be on the device at once.
+    ImpossibleLimit = 113,
 
     /// Access `index` of a network uses a tensor's storage that does not exist.
     AccessUnknownMemory = 120,
@@ -258,7 +260,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
 
-const WORDS: [(S, &CStr); 87] = [
+const WORDS: [(S, &CStr); 88] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -326,6 +328,7 @@ const WORDS: [(S, &CStr); 87] = [
     (S::Device, c"the device has a bandwidth or latency that is impossible"),
     (S::HostTooSmall, c"the swapped blocks do not fit on the host"),
     (S::OverLimit, c"no schedule within the limit was found"),
+    (S::ImpossibleLimit, c"no schedule is within the limit"),
     (S::AccessUnknownMemory, c"an access uses a memory that does not exist"),
     (S::AccessUnknownOperator, c"an access is by an operator that does not exist"),
     (S::AccessOutOfOrder, c"an access is by an operator before that of the access above it"),

@@ -3,9 +3,9 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use sublet_baselines::chen::{self, Cuts, Plan};
+use sublet_baselines::layrub;
 use sublet_core::rewrite::means::{in_place, mask};
-use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
-use sublet_core::rewrite::published::layrub;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Constraints, Error, WorkspaceLen};
@@ -52,15 +52,10 @@ sublet_fuzz::target!(|input: Input| {
         && schedule::computes_the_same(&recorded, &rows, false).is_some();
     let device = Device::symmetric(12e9);
 
-    let dropped =
-        run(chen::workspace(rows.len(), blocks, depth.max(1)), chen::most_rows(rows.len(), depth.max(1)), |s, out| {
-            chen::rewrite(&recorded, plan, depth, s.lend(), out).map(|mirrored| mirrored.rows)
-        });
-    let layers = run(layrub::workspace(rows.len(), blocks), layrub::most_rows(&rows), |s, out| {
-        layrub::reuse(&recorded, &device, least_bytes, s.lend(), out).map(|(n, bytes)| {
-            assert!(!sound || bytes.hybrid <= bytes.inter && bytes.intra <= bytes.separate, "{bytes:?}");
-            n
-        })
+    let dropped = chen::rewrite(&recorded, plan, depth).map(|(rows, _)| rows);
+    let layers = layrub::reuse(&recorded, &device, least_bytes).map(|(rows, bytes)| {
+        assert!(!sound || bytes.hybrid <= bytes.inter && bytes.intra <= bytes.separate, "{bytes:?}");
+        rows
     });
     let masked = masks(&recorded, &rows);
     let over = over_inputs(&recorded, &rows);

@@ -10,7 +10,6 @@ use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::{self, bound as place_bound};
 use sublet_core::rewrite::fit::{self, Lengths, Output};
 use sublet_core::rewrite::lower_bound;
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{self, Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Recorded, Row};
@@ -38,7 +37,6 @@ struct Input {
     call: Call,
     lent: Lent,
     attempt: Attempt,
-    policy: Policy,
     device: Device,
     trace: Trace,
     instance: Instance,
@@ -58,7 +56,7 @@ struct Lent {
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let (call, lent, attempt) = u.arbitrary()?;
-        let (policy, device) = (*u.choose(&Policy::ALL)?, device(u)?);
+        let device = device(u)?;
         let about_blocks = matches!(call, Call::Place | Call::LowerBound | Call::Sweep | Call::Verify);
         let (trace, instance) = if about_blocks {
             (Trace { rows: Vec::new(), blocks: 0 }, u.arbitrary()?)
@@ -66,12 +64,12 @@ impl<'a> Arbitrary<'a> for Input {
             let nothing = Instance { blocks: Vec::new(), constraints: Default::default() };
             (u.arbitrary()?, nothing)
         };
-        Ok(Self { call, lent, attempt, policy, device, trace, instance })
+        Ok(Self { call, lent, attempt, device, trace, instance })
     }
 }
 
 sublet_fuzz::target!(|input: Input| {
-    let Input { call, lent, attempt, policy, device, trace, instance } = &input;
+    let Input { call, lent, attempt, device, trace, instance } = &input;
     let Trace { rows, blocks: numbers } = trace;
     // More block numbers than there is memory for are tried by the fuzz target `fit`.
     let numbers = (*numbers).min(1 << 10);
@@ -170,7 +168,6 @@ sublet_fuzz::target!(|input: Input| {
             ];
             let load: u64 = rows.iter().fold(0, |sum, r| sum.saturating_add(r.bytes));
             let options = fit::Options {
-                policy: *policy,
                 least_bytes: 0,
                 seed: attempt.seed,
                 work: attempt.nodes,

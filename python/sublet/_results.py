@@ -228,8 +228,8 @@ def fit(
     source: Input,
     limit: int | str,
     *,
-    using: str | Iterable[str] = ("swap", "recompute"),
-    reorder: bool = False,
+    using: str | Iterable[str] | None = None,
+    reorder: bool | None = None,
     device: str | Device = DEFAULT_DEVICE,
     keep_persistent: bool = False,
     alignment: int = 256,
@@ -240,19 +240,20 @@ def fit(
     """Rewrites a recorded iteration so that its footprint is at most `limit`, at the least overhead that is found.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
-    means: swap, recompute, in-place, relu; or it is the name of one. With `reorder`, the operators may run in another
-    order, except those that keep their place. `device` is a name, or the measured figures of a device. With
+    means: swap, recompute, in-place, relu; or it is the name of one; by default swap and recompute. With `reorder`, as by
+    default where `using` is not given, the operators run in another order, except those that keep their place. `device` is a name, or the measured figures of a device. With
     `keep_persistent`, the blocks that persist all stay on the device, because their memory belongs to somebody else.
     `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 many small networks
     get faster schedules, and a few slower ones. After `time_limit` seconds the result is the best schedule so far.
     `progress` tells whether a line on standard error shows the progress; None shows it if standard error is a terminal.
-    PlanError names the least limit that is known to work, or says that no schedule was within the limit in time.
+    PlanError names the least limit that is known to work, or says what a limit cannot be below, or that no schedule was
+    within the limit in time.
     ValueError names an argument that is wrong whatever the iteration is.
     """
     problem = problem_of(source)
     most = bytes_of(limit, max_load(problem))
-    means = [using] if isinstance(using, str) else list(using)
-    if reorder:
+    means = ["swap", "recompute"] if using is None else [using] if isinstance(using, str) else list(using)
+    if reorder or (reorder is None and using is None):
         means.append("order")
     line = Line() if progress or (progress is None and sys.stderr.isatty()) else None
     try:

@@ -1,9 +1,6 @@
-//! The published passes, each in memory that is allocated for the call and not zeroed, for tests and benches.
+//! Masks and in-place reuse, in memory that is allocated for the call and not zeroed, for tests and benches.
 
 use sublet_core::rewrite::means::{in_place, mask};
-use sublet_core::rewrite::published::chen::{self, Mirrored, Plan};
-use sublet_core::rewrite::published::layrub;
-use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 
@@ -43,45 +40,4 @@ pub fn over_inputs(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Er
         in_place::rewrite(recorded, rows, scratch, out).map(|n| (n, ()))
     });
     made.map(|(rows, ())| rows)
-}
-
-/// A plan of Chen et al. 2016, in which no operator is recomputed more than `depth` times.
-///
-/// # Errors
-/// As [`chen::rewrite`].
-pub fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> Result<(Vec<Row>, Mirrored), Error> {
-    let rows = recorded.rows.len();
-    lend(chen::workspace(rows, recorded.blocks, depth), chen::most_rows(rows, depth), |scratch, out| {
-        chen::rewrite(recorded, plan, depth, scratch, out).map(|mirrored| (mirrored.rows, mirrored))
-    })
-}
-
-/// Of the plans that the search of Chen et al. makes, one for each budget of bytes, the one whose rows have the least
-/// `cost`.
-///
-/// # Errors
-/// As [`chen::search`].
-pub fn searched(
-    recorded: &Recorded<'_>,
-    cost: impl FnMut(&[Row]) -> Result<u64, Error>,
-) -> Result<(Vec<Row>, Mirrored), Error> {
-    let rows = recorded.rows.len();
-    lend(chen::workspace(rows, recorded.blocks, 1), chen::most_rows(rows, 1), |scratch, out| {
-        chen::search(recorded, scratch, out, cost).map(|(_, mirrored)| (mirrored.rows, mirrored))
-    })
-}
-
-/// Swaps blocks by Layrub's rule (Jin et al. 2018); blocks of fewer than `least_bytes` bytes stay on the device.
-///
-/// # Errors
-/// As [`layrub::reuse`].
-pub fn by_layers(
-    recorded: &Recorded<'_>,
-    device: &Device,
-    least_bytes: u64,
-) -> Result<(Vec<Row>, layrub::Bytes), Error> {
-    let len = layrub::workspace(recorded.rows.len(), recorded.blocks);
-    lend(len, layrub::most_rows(recorded.rows), |scratch, out| {
-        layrub::reuse(recorded, device, least_bytes, scratch, out)
-    })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use sublet_baselines::pools::executorch;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
 use sublet_core::trace::Event;
 use sublet_core::{Block, Constraints, Error, verify};
@@ -11,7 +12,6 @@ use sublet_core::{Block, Constraints, Error, verify};
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::output;
-use crate::pools::executorch;
 use crate::problem::Problem;
 use crate::report::{self, Picture};
 use crate::text::bank::NamedBank;

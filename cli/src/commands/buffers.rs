@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 
 use sublet_core::owned::Scratch;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{Row, liveness::Residency};
 use sublet_core::verify::schedule::{self, Room};
@@ -17,16 +16,20 @@ use crate::problem::Trace;
 pub(super) struct Aside {
     rows: Vec<Row>,
     offsets: Vec<u64>,
-    policy: Policy,
     original_peak: u64,
     load_min: u64,
 }
 
 impl Aside {
+    /// A schedule that another planner has made, of which no figures are known.
+    pub(super) const fn of_rows(rows: Vec<Row>, offsets: Vec<u64>) -> Self {
+        Self { rows, offsets, original_peak: 0, load_min: 0 }
+    }
+
     pub(super) fn of(fitted: &Fitted<'_>) -> Self {
-        let Fitted { schedule, policy, original_peak, load_min } = fitted;
+        let Fitted { schedule, original_peak, load_min } = fitted;
         let (rows, offsets) = (schedule.rows().to_vec(), schedule.plan().offsets().to_vec());
-        Self { rows, offsets, policy: *policy, original_peak: *original_peak, load_min: *load_min }
+        Self { rows, offsets, original_peak: *original_peak, load_min: *load_min }
     }
 }
 
@@ -83,19 +86,20 @@ impl Buffers {
         fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
     }
 
-    /// Verifies a schedule that was kept, for the limit of `options`. To be called last: it overwrites the results of
-    /// the fits.
+    /// Verifies a schedule that was kept, or that another planner has made, for the limit of `options`.
     ///
     /// # Errors
     /// As the verifier's, where it is not a schedule of this trace within that limit.
     pub(super) fn prove(&mut self, trace: &Trace, options: &Options, aside: Aside) -> Result<Fitted<'_>, Error> {
-        let Aside { rows, offsets, policy, original_peak, load_min } = aside;
-        (self.rows, self.offsets) = (rows, offsets);
-        let (rows, residencies) = (self.rows.len(), self.offsets.len());
+        let Aside { rows, offsets, original_peak, load_min } = aside;
+        let (all_rows, all_offsets) = (rows, offsets);
+        let (rows, residencies) = (all_rows.len(), all_offsets.len());
+        self.rows.splice(..rows.min(self.rows.len()), all_rows);
+        self.offsets.splice(..residencies.min(self.offsets.len()), all_offsets);
         let schedule = schedule::schedule(
             &trace.recorded(),
-            &self.rows,
-            &self.offsets,
+            &self.rows[..rows],
+            &self.offsets[..residencies],
             (&options.device, true),
             &Constraints { alignment: options.alignment, capacity: Some(options.limit) },
             self.scratch.lend(),
@@ -105,6 +109,6 @@ impl Buffers {
                 names: self.names.get_mut(..residencies).unwrap_or_default(),
             },
         )?;
-        Ok(Fitted { schedule, policy, original_peak, load_min })
+        Ok(Fitted { schedule, original_peak, load_min })
     }
 }

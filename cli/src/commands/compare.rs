@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use serde::Serialize;
+use sublet_baselines::pools::{self, executorch, tflm};
 use sublet_core::place::{self, Solver};
 use sublet_core::{Block, Error, verify};
 
@@ -12,11 +13,10 @@ use crate::commands::banks;
 use crate::commands::model::buffers;
 use crate::failure::{Failure, InputError};
 use crate::model::schedule::in_file_order;
-use crate::pools::{executorch, tflm};
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
-use crate::{input, output, pools};
+use crate::{input, output};
 use sublet_core::owned::Scratch;
 
 /// Reads, compares and prints.

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{Reordering, Strategy, Tried};
+use sublet_core::rewrite::fit::{Reordering, Tried};
 
 use crate::gaps::Gap;
 use crate::text::unit::Unit;
@@ -13,8 +13,8 @@ use crate::timeline::Timeline;
 /// All schedules of one way to combine the means.
 #[derive(Debug, Serialize)]
 pub(crate) struct Way {
-    /// How the means are combined, and the policy of swapping.
-    strategy: String,
+    /// How the means are combined.
+    strategy: &'static str,
     /// Whether it starts from the trace as recorded, without masks and in-place reuse.
     as_recorded: bool,
     /// The order of the operators, if not the recorded one.
@@ -58,10 +58,7 @@ impl Explained {
         if tried.limit != limit && tried.footprint > limit {
             return;
         }
-        let strategy = match tried.strategy {
-            Strategy::Swap => format!("swap, {}", tried.policy.name()),
-            strategy => strategy.name().to_owned(),
-        };
+        let strategy = tried.strategy.name();
         let order = tried.reordering.map(Reordering::name);
         let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded && way.order == order;
         let at = self.ways.iter().position(same).unwrap_or(self.ways.len());
@@ -87,6 +84,13 @@ impl Explained {
         }
     }
 
+    /// The least overhead of those in the recorded order, as a fraction of `time_ns`, the original's time.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub(crate) fn in_order(&self, time_ns: u64) -> Option<f64> {
+        let in_order = self.ways.iter().filter(|way| way.order.is_none()).filter_map(|way| way.overhead_ns);
+        in_order.min_by(f64::total_cmp).map(|ns| ns / time_ns as f64)
+    }
+
     pub(crate) fn into_ways(self) -> Vec<Way> {
         self.ways
     }
@@ -100,7 +104,7 @@ pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write)
         "tried", "order", "schedules", "fit", "overhead"
     )?;
     for way in ways {
-        let name = if way.as_recorded { way.strategy.clone() } else { format!("{}, shared", way.strategy) };
+        let name = if way.as_recorded { way.strategy.to_owned() } else { format!("{}, shared", way.strategy) };
         let overhead = way.overhead_ns.map_or("-".into(), |ns| format!("{:.3} %", 100.0 * ns / time_ns.max(1.0)));
         let over = way.over.map_or("-".into(), |bytes| unit.size(bytes));
         let won = if way.won { '*' } else { ' ' };

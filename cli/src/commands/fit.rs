@@ -8,7 +8,6 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::Error;
 use sublet_core::rewrite::fit::{Fitted, Means, Options, Using};
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Operator};
 
@@ -53,6 +52,9 @@ struct Outcome<'a> {
     /// A lower bound on the overhead of every schedule within the limit; none where the input has no times.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead_lower_bound: Option<f64>,
+    /// The same for schedules in the recorded order, where operators may move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead_lower_bound_in_order: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,9 +71,9 @@ struct Outcome<'a> {
     /// How many operators run at another place than recorded; none where no order but the recorded one was allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     moved: Option<usize>,
-    /// The policy of swapping; none where nothing is swapped.
+    /// Where operators move: the least overhead that was found in the recorded order; none where nothing fits in it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<&'a str>,
+    overhead_in_order: Option<f64>,
     verified: bool,
     seconds: f64,
     /// The means that were used.
@@ -91,6 +93,9 @@ struct Outcome<'a> {
     /// The least limit that is known to work, where nothing fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
+    /// Where it is proved that nothing fits: bytes that have to be on the device at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The folder of the files that were written.
@@ -110,17 +115,19 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let asked = means(&args.common, &device, &args.common.using, &problem)?;
     asked.say();
     let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
-    let (using, notes) = (by_policy(args, asked.using)?, asked.notes);
+    let (using, notes) = (asked.using, asked.notes);
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
     let keep_persistent = args.common.keep_persistent;
     let mut options = Options { using, alignment, keep_persistent, ..Options::new(limit, device) };
-    options.policy = args.policy.unwrap_or(options.policy);
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let (until, time_ns) = (Until::after(args.time_limit), trace.time_ns());
-    let bound = ladder::lower_bound(trace, &options).map_err(|e| refuse(args, &problem, &e, 0.0, &options, &notes))?;
+    let in_order = Options { using: using.without(Means::Order), ..options };
+    let [bound, bound_in_order] = [options, in_order].map(|options| ladder::lower_bound(trace, &options));
+    let bound = bound.map_err(|e| refuse(args, &problem, &e, 0.0, &options, &notes))?;
+    let bound_in_order = bound_in_order.ok().flatten().filter(|bound| using.has(Means::Order) && bound.is_finite());
     let made = progress::during("fitting", |bar| {
         let mut watch = |best_ns: f64| {
             bar.set_message(best_so_far(best_ns, time_ns));
@@ -134,6 +141,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
+    let moved = using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace));
     let shows_gaps = block.is_some() || args.report.is_some();
     let gaps = if shows_gaps { gaps::of(&fitted.schedule, trace, &device) } else { Vec::new() };
     let outcome = Outcome {
@@ -147,13 +155,14 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         fitted_to: (fitted_to < limit).then_some(fitted_to),
         overhead: (time_ns > 0).then(|| run.overhead()),
         overhead_lower_bound: bound.filter(|_| time_ns > 0),
+        overhead_lower_bound_in_order: bound_in_order.filter(|_| time_ns > 0),
         time_ns: Some(run.time_ns),
         swapped_bytes: Some(run.swapped_bytes),
         recomputed_ns: Some(run.recomputed_ns),
         masks: Some(marks.count(Mark::Mask)),
         in_place: Some(marks.count(Mark::InPlace)),
-        moved: using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace)),
-        policy: (run.swapped_bytes > 0).then(|| fitted.policy.name()),
+        moved,
+        overhead_in_order: moved.filter(|&moved| moved > 0 && time_ns > 0).and(explained.in_order(time_ns)),
         verified: true,
         seconds,
         using: names(using),
@@ -169,24 +178,6 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     };
     write(args, &problem, trace, &fitted, &marks, &gaps, &outcome)?;
     output::print(&outcome, args.json, &[&args.report], |out| outcome.text(out))
-}
-
-/// The means of `using` that go with `--policy`. A policy other than auto decides about swaps alone: it leaves out
-/// recomputation if the means are the default ones, and is refused if recomputation was asked for.
-fn by_policy(args: &FitArgs, using: Using) -> Result<Using, Failure> {
-    let Some(policy) = args.policy else { return Ok(using) };
-    if !using.has(Means::Swap) {
-        let using = names(using).join(", ");
-        return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
-    }
-    if policy == Policy::Auto || !using.has(Means::Recompute) {
-        return Ok(using);
-    }
-    if args.common.using.is_empty() {
-        return Ok(using.without(Means::Recompute));
-    }
-    let policy = policy.name();
-    Err(Failure::Usage(format!("--policy {policy} decides about swaps alone: leave recompute out of --using")))
 }
 
 /// Refuses two results in one place, or one over the input.
@@ -231,8 +222,8 @@ fn write(
         gaps,
     };
     let plan = fitted.schedule.plan();
-    let (solver, optimal) = (outcome.policy.unwrap_or_default(), plan.is_optimal());
-    let picture = Picture { problem: &rewritten, plan, solver, optimal, rows: Vec::new(), run: Some(run) };
+    let picture =
+        Picture { problem: &rewritten, plan, solver: "", optimal: plan.is_optimal(), rows: Vec::new(), run: Some(run) };
     output::write(file, |out| report::write(file, &picture, out))?;
     Ok(())
 }
@@ -273,8 +264,8 @@ impl Asked {
 }
 
 /// The means to use: those that are asked for. By default all that the device allows and that some operator of the
-/// trace can use, but not `layer`, and not `order` unless it is asked for. Where no file says which operators give the
-/// same result when recomputed, none is recomputed by default.
+/// trace can use. Where no file says which operators give the same result when recomputed, none is recomputed by
+/// default.
 pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], problem: &Problem) -> Result<Asked, Failure> {
     let (name, trace) = (&args.device, recorded(problem)?);
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
@@ -288,6 +279,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
         (false, _) => (using, None),
     };
     let using = if args.reorder { using.with(Means::Order) } else { using };
+    let using = if args.keep_order { using.without(Means::Order) } else { using };
     let note = note.or_else(|| {
         let fixed = using.has(Means::Order) && trace.operators.iter().all(|op| op.ordered);
         fixed.then_some(FIXED)
@@ -325,10 +317,13 @@ const FIXED: &str = "no operator is reordered, since no file says which may be: 
 const RECOMPUTED: &str = "it is assumed that every operator gives the same result when recomputed, random ones too: the \
                           column rerun would say which do, in a graph or in NAME.ops.csv beside a trace NAME.csv";
 
-/// All means but `layer`, `order`, and those that no operator of the trace can use.
+/// All means but those that no operator of the trace can use.
 fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
-    let mut using = Using::ALL.without(Means::Order);
+    let mut using = Using::ALL;
+    if !any(|op| !op.ordered) {
+        using = using.without(Means::Order);
+    }
     if !any(|op| op.in_place) {
         using = using.without(Means::InPlace);
     }
@@ -391,32 +386,31 @@ fn refuse(
     options: &Options,
     notes: &[&str],
 ) -> Failure {
-    let least = match *error {
-        Error::OverLimit { least, .. } => Some(least),
-        Error::HostTooSmall { .. } => None,
+    let (least, needed) = match *error {
+        Error::OverLimit { least, .. } => (Some(least), None),
+        Error::Impossible { needed, .. } => (None, Some(needed)),
+        Error::HostTooSmall { .. } => (None, None),
         Error::Stopped => return Failure::Unknown(error.to_string()),
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
-    let bound = problem.trace.as_ref().and_then(|trace| ladder::lower_bound(trace, options).ok().flatten());
-    let impossible = bound == Some(f64::INFINITY);
-    let never = if impossible { ", and no schedule by these means can" } else { "" };
     // The trace would be within the limit if its sizes were not rounded up.
     let rounded = if options.limit >= problem.max_load() {
         format!("; sizes are rounded up to {} bytes: --alignment", options.alignment)
     } else {
         String::new()
     };
-    let error = format!("{error}{never}{rounded}");
+    let proved = least.is_none();
+    let error = format!("{}{rounded}", problem.explain(error));
     if args.json {
         let outcome = Outcome {
             input: &args.common.input,
             limit: options.limit,
             alignment: options.alignment,
-            policy: options.using.has(Means::Swap).then(|| options.policy.name()),
             seconds,
             using: names(options.using),
             notes: notes.to_vec(),
             least_limit: least,
+            needed,
             error: Some(error.clone()),
             ..Outcome::default()
         };
@@ -424,7 +418,7 @@ fn refuse(
             return Failure::printing(&e);
         }
     }
-    if impossible || least.is_none() { Failure::No(error) } else { Failure::Unknown(error) }
+    if proved { Failure::No(error) } else { Failure::Unknown(error) }
 }
 
 impl Outcome<'_> {
@@ -449,17 +443,22 @@ impl Outcome<'_> {
                 writeln!(out, "{name:<13}  {count} residencies")?;
             }
         }
-        if let Some(moved) = self.moved {
-            writeln!(out, "moved          {moved} operators")?;
-        }
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
+        }
+        if let Some(moved) = self.moved.filter(|&moved| moved > 0) {
+            let kept = match self.overhead_in_order {
+                Some(overhead) => format!("; {:.3} % in the recorded order", 100.0 * overhead),
+                None if self.overhead.is_some() => "; nothing fits in the recorded order".into(),
+                None => String::new(),
+            };
+            writeln!(out, "moved          {moved} operators{kept}: --keep-order")?;
         }
         if let Some(bound) = self.overhead_lower_bound {
             writeln!(out, "lower bound    {:.3} %", 100.0 * bound)?;
         }
-        if let Some(policy) = self.policy {
-            writeln!(out, "policy         {policy}")?;
+        if let Some(bound) = self.overhead_lower_bound_in_order {
+            writeln!(out, "lower bound    {:.3} % in the recorded order", 100.0 * bound)?;
         }
         writeln!(out, "fitted in      {:.3} s", self.seconds)?;
         writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })?;

@@ -96,7 +96,9 @@ pub(super) fn quickest<'b>(
                     quickest = Some((Aside::of(&fitted), explained, rung));
                 }
             }
-            Err(e @ (Error::OverLimit { .. } | Error::Stopped)) => refused = refused.or(Some(e)),
+            Err(e @ (Error::OverLimit { .. } | Error::Impossible { .. } | Error::Stopped)) => {
+                refused = refused.or(Some(e));
+            }
             Err(e) => return Err(e),
         }
     }

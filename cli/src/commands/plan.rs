@@ -7,8 +7,8 @@ use std::time::Instant;
 use sublet_core::place::Summary;
 use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
-use super::banks;
 use super::model::{self, ModelOutcome};
+use super::{banks, fit};
 use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
@@ -232,8 +232,14 @@ pub(super) fn verified_by<'a>(
 /// The failure of a plan that misses the capacity; with `--json` the outcome is printed first. `proof` is what to say
 /// of a proof that none fits.
 fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64, proof: Option<&str>) -> Failure {
-    let message = problem.explain(error) + &proof.map(|said| format!("\nproof: {said}")).unwrap_or_default();
-    let proved = matches!(error, Error::OverCapacity { lower_bound, capacity, .. } if lower_bound > capacity);
+    let mut message = problem.explain(error) + &proof.map(|said| format!("\nproof: {said}")).unwrap_or_default();
+    let proved = error.is_impossible();
+    if let (Error::OverCapacity { capacity, .. }, true) =
+        (error, fit::recorded(problem).is_ok() && problem.model.is_none())
+    {
+        message =
+            format!("{message}\n`sublet fit {} --limit {capacity}` rewrites the iteration to take less", args.input);
+    }
     if let (true, &Error::OverCapacity { peak, lower_bound, .. }) = (args.json, error) {
         let answer = Some(if proved { "proved: none fits" } else { "none found" });
         let (solver, lower_bound) = (Some(args.solve.solver.name()), Some(lower_bound));

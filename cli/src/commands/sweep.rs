@@ -3,6 +3,7 @@
 //! Each fit is made by itself, so that several run at once; the curve does not depend on how many, as long as nobody
 //! interrupts. The fits of the first curve come first: where the time is up, they are what matters most.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +12,13 @@ use std::thread;
 
 use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
+use sublet_baselines::zhang;
 use sublet_core::Error;
-use sublet_core::rewrite::fit::{Means, Options, Using};
+use sublet_core::rewrite::fit::{Fitted, Means, Options, Using};
 use sublet_core::rewrite::lower_bound;
-use sublet_core::rewrite::means::swap::Policy;
 
-use crate::args::{FittingArgs, SweepArgs};
-use crate::commands::buffers::Buffers;
+use crate::args::{FittingArgs, SwapsBy, SweepArgs};
+use crate::commands::buffers::{Aside, Buffers};
 use crate::commands::fit;
 use crate::commands::ladder;
 use crate::failure::{Failure, InputError};
@@ -32,24 +33,50 @@ use sublet_core::owned::Scratch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     using: Using,
-    policy: Policy,
+    by: SwapsBy,
     name: &'static str,
     about: &'static str,
 }
 
 impl Line {
     /// The curves of the policies that are asked for, or else of all means together and of each alone.
-    fn all(policies: &[Policy], using: Using) -> Vec<Self> {
+    fn all(policies: &[SwapsBy], using: Using) -> Vec<Self> {
         if !policies.is_empty() {
-            let swap = Using::NONE.with(Means::Swap);
-            let line = |&policy: &Policy| Self { using: swap, policy, name: policy.name(), about: policy.about() };
+            let using = Using::NONE.with(Means::Swap);
+            let line = |&by: &SwapsBy| match by {
+                SwapsBy::Search => Self { using, by, name: "auto", about: "the search for swaps of sublet fit" },
+                SwapsBy::Policy(policy) => Self { using, by, name: policy.name(), about: policy.about() },
+            };
             return policies.iter().map(line).collect();
         }
-        let line = |using, name, about| Self { using, policy: Policy::Auto, name, about };
+        let line = |using, name, about| Self { using, by: SwapsBy::Search, name, about };
         let single = Means::ALL.iter().copied().filter(|&means| using.has(means));
         let single = single.map(|means| line(Using::NONE.with(means), means.name(), means.about()));
         [line(using, "joint", "all means together")].into_iter().chain(single).collect()
     }
+
+    /// Whether a schedule of this curve is one of the other too: it has no more means.
+    fn is_within(&self, other: &Self) -> bool {
+        self == other || self.by == SwapsBy::Search && other.by == SwapsBy::Search && other.using.contains(self.using)
+    }
+}
+
+/// What is known of a curve at a limit.
+#[derive(Clone, Copy, Debug)]
+enum Tried {
+    Found(Point),
+    /// No schedule was found.
+    Nothing,
+    /// The time was up before.
+    Untried,
+}
+
+/// A limit of a curve for which there was no time.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Untried {
+    limit: u64,
+    #[serde(rename = "policy", serialize_with = "line_name")]
+    line: Line,
 }
 
 /// A point of a curve. Sizes in bytes.
@@ -97,8 +124,14 @@ struct Curve<'a> {
     least: Vec<Least>,
     /// The points, by falling limits.
     points: Vec<Point>,
+    /// Where nothing is known, as the time was up before.
+    untried: Vec<Untried>,
+    /// Whether there was no time for a part of the search for the least footprints: there may be lower ones.
+    least_untried: bool,
 }
 
+/// The search for the least limit does this part of the usual work.
+const QUICK: u64 = 16;
 /// The overheads, as fractions of the original's time, for which the least footprints are searched.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
 /// The search for a least footprint bisects until it is within 1 / `NEAR` of the original peak.
@@ -168,14 +201,19 @@ impl Sweep<'_> {
     fn curve<'a>(&self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, points) = (self.trace, args.points);
         let mut buffers = Buffers::of(trace);
-        // A limit of 0 fails, and the error names the least limit that works. That is the same for all policies; `Doa`
-        // finds it fast.
+        // Below what has to be on the device at once nothing fits; at that limit something does, or the error names the
+        // least limit that works. Little work is enough.
         let all = Options { using: lines[0].using, ..self.usual };
-        let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
-        let least_limit = match buffers.fit(trace, &nothing) {
-            Err(Error::OverLimit { least, .. }) => least,
+        let quick = Options { work: all.work / QUICK, ..all };
+        let needed = match buffers.fit(trace, &Options { limit: 0, ..quick }) {
+            Err(Error::Impossible { needed, .. } | Error::OverLimit { least: needed, .. }) => needed,
             Err(e) => return Err(e),
             Ok(_) => 0,
+        };
+        let least_limit = match buffers.fit(trace, &Options { limit: needed, ..quick }) {
+            Err(Error::OverLimit { least, .. }) => least,
+            Err(e) => return Err(e),
+            Ok(fitted) => fitted.schedule.plan().peak(),
         };
         let unlimited = buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
@@ -195,22 +233,32 @@ impl Sweep<'_> {
             self.bar.inc(1);
             point
         })?;
-        let mut found: Vec<Point> = fits.into_iter().flatten().collect();
+        let untried: Vec<(u64, Line)> =
+            grid.iter().zip(&fits).filter(|(_, tried)| matches!(tried, Tried::Untried)).map(|(&at, _)| at).collect();
+        let point = |tried| if let Tried::Found(point) = tried { Some(point) } else { None };
+        let mut found: Vec<Point> = fits.into_iter().filter_map(point).collect();
 
         let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
         self.bar.set_message("least footprints");
         let searched = self.each(&WITHIN, |buffers, &within| {
             let floor = if within > 0.0 || !swaps_alone { 0 } else { swap_lower_bound };
-            let mut known: Vec<_> = found.iter().filter(|p| p.line == lines[0]).copied().collect();
-            let point = self.least(buffers, &mut known, within, floor, (original_peak / NEAR).max(1))?;
-            Ok((point.map(|point| Least { within, point }), known))
+            let mut known: Vec<_> = found.iter().filter(|p| p.line.is_within(&lines[0])).copied().collect();
+            self.least(buffers, &mut known, lines[0], within, (floor, (original_peak / NEAR).max(1)))?;
+            Ok(known)
         })?;
-        let (least, known): (Vec<_>, Vec<_>) = searched.into_iter().unzip();
-        found.extend(known.into_iter().flatten());
+        found.extend(searched.into_iter().flatten());
+        // A schedule that one search has found may be the least for another overhead.
+        let least = WITHIN.into_iter().filter_map(|within| {
+            let enough = found.iter().filter(|p| p.line.is_within(&lines[0]) && p.overhead <= within);
+            let point = *enough.min_by_key(|p| (p.footprint, p.limit))?;
+            Some(Least { within, point: Point { line: lines[0], ..point } })
+        });
 
         // The points are chosen last, when all schedules are known: one may be the fastest for several limits.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
         let quickest: Vec<_> = all.filter_map(|(limit, line)| quickest(&found, limit, line)).collect();
+        let known = |limit, line| quickest.iter().any(|p: &Point| (p.limit, p.line) == (limit, line));
+        let untried = untried.into_iter().filter(|&(limit, line)| !known(limit, line));
         Ok(Curve {
             input: &args.common.input,
             device: &args.common.device,
@@ -221,7 +269,9 @@ impl Sweep<'_> {
             stopped: self.until.is_over(),
             policies: lines.iter().map(|line| line.name).collect(),
             about: lines.iter().map(|line| line.about).collect(),
-            least: least.into_iter().flatten().collect(),
+            least: least.collect(),
+            least_untried: self.until.is_over(),
+            untried: untried.map(|(limit, line)| Untried { limit, line }).collect(),
             points: self.each(&quickest, |_, &point| self.bounded(point))?,
         })
     }
@@ -251,16 +301,24 @@ impl Sweep<'_> {
         done.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Fits to a limit; none if no schedule within the limit is found, or the time is up before one is.
-    fn fit(&self, buffers: &mut Buffers, limit: u64, line: Line) -> Result<Option<Point>, Error> {
-        let options = Options { limit, policy: line.policy, using: line.using, ..self.usual };
-        let fitted = match buffers.fit_watched(self.trace, &options, &mut |_| self.until.flow()) {
+    /// Fits to a limit.
+    fn fit(&self, buffers: &mut Buffers, limit: u64, line: Line) -> Result<Tried, Error> {
+        if self.until.is_over() {
+            return Ok(Tried::Untried);
+        }
+        let options = Options { limit, using: line.using, ..self.usual };
+        let fitted = match line.by {
+            SwapsBy::Search => buffers.fit_watched(self.trace, &options, &mut |_| self.until.flow()),
+            SwapsBy::Policy(policy) => self.swap(buffers, policy, &options),
+        };
+        let fitted = match fitted {
             Ok(fitted) => fitted,
-            Err(Error::OverLimit { .. } | Error::Stopped) => return Ok(None),
+            Err(Error::Stopped) => return Ok(Tried::Untried),
+            Err(Error::OverLimit { .. } | Error::Impossible { .. }) => return Ok(Tried::Nothing),
             Err(e) => return Err(e),
         };
         let run = fitted.schedule.run();
-        Ok(Some(Point {
+        Ok(Tried::Found(Point {
             limit,
             fitted_to: limit,
             line,
@@ -273,33 +331,44 @@ impl Sweep<'_> {
         }))
     }
 
+    /// Swaps by a published policy.
+    fn swap<'b>(
+        &self,
+        buffers: &'b mut Buffers,
+        policy: zhang::Policy,
+        options: &Options,
+    ) -> Result<Fitted<'b>, Error> {
+        let refused = Error::OverLimit { least: u64::MAX, limit: options.limit };
+        let swapped = zhang::swap(&self.trace.recorded(), policy, options)?.ok_or(refused)?;
+        buffers.prove(self.trace, options, Aside::of_rows(swapped.rows, swapped.offsets))
+    }
+
     /// Adds the lower bound to a point.
     fn bounded(&self, point: Point) -> Result<Point, Error> {
         let options = Options { limit: point.limit, using: point.line.using, ..self.usual };
         Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 
-    /// The least footprint found on a curve with an overhead of at most `within`. `known` holds points of the curve;
-    /// those that are found are added. Bisects between the least footprint that is known and the highest limit below it
+    /// Searches for the least footprint of a curve with an overhead of at most `within`. `known` holds points of the
+    /// curve; those that are found are added. Bisects between the least footprint that is known and the highest limit below it
     /// that is known to cost more, until they are at most `near` bytes apart. Then some lower limits are tried too,
     /// since a heuristic that fails at one limit may succeed at a lower one. No footprint is below `floor`, in bytes.
     fn least(
         &self,
         buffers: &mut Buffers,
         known: &mut Vec<Point>,
+        line: Line,
         within: f64,
-        floor: u64,
-        near: u64,
-    ) -> Result<Option<Point>, Error> {
-        let (good, bad): (Vec<&Point>, Vec<&Point>) = known.iter().partition(|p| p.overhead <= within);
-        let Some(mut best) = good.into_iter().min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(None) };
-        let below = bad.iter().map(|p| p.limit).filter(|&limit| limit < best.footprint).max();
-        let mut low = below.unwrap_or(0).max(floor.saturating_sub(1));
-        let line = best.line;
+        (floor, near): (u64, u64),
+    ) -> Result<(), Error> {
+        let good = known.iter().filter(|p| p.overhead <= within);
+        let Some(mut best) = good.min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(()) };
+        let bad = known.iter().filter(|p| p.line == line && p.overhead > within && p.limit < best.footprint);
+        let mut low = bad.map(|p| p.limit).max().unwrap_or(0).max(floor.saturating_sub(1));
         let mut fit = |limit: u64| {
-            let point = self.fit(buffers, limit, line)?;
-            known.extend(point);
-            Ok(point.filter(|point| point.overhead <= within))
+            let Tried::Found(point) = self.fit(buffers, limit, line)? else { return Ok(None) };
+            known.push(point);
+            Ok(Some(point).filter(|point| point.overhead <= within))
         };
         while best.footprint.saturating_sub(low) > near {
             let limit = low + (best.footprint - low) / 2;
@@ -319,19 +388,19 @@ impl Sweep<'_> {
                 (best, tries) = (point, 0);
             }
         }
-        Ok(Some(best))
+        Ok(())
     }
 }
 
 /// The fastest schedule of a curve that is within a limit. If the heuristic found a faster one for a lower limit, it is
 /// that one: so less memory is never shown to take less time.
 fn quickest(found: &[Point], limit: u64, line: Line) -> Option<Point> {
-    let within = found.iter().filter(|p| p.line == line && p.footprint <= limit);
+    let within = found.iter().filter(|p| p.line.is_within(&line) && p.footprint <= limit);
     let quickest = within.min_by(|a, b| {
-        let foreign = |p: &Point| (p.fitted_to != limit, p.fitted_to.abs_diff(limit));
+        let foreign = |p: &Point| (p.line != line, p.fitted_to != limit, p.fitted_to.abs_diff(limit));
         a.overhead.total_cmp(&b.overhead).then_with(|| foreign(a).cmp(&foreign(b)))
     });
-    quickest.map(|&point| Point { limit, ..point })
+    quickest.map(|&point| Point { limit, line, ..point })
 }
 
 impl Curve<'_> {
@@ -357,19 +426,24 @@ impl Curve<'_> {
         let header =
             [limit.as_str(), "% of peak"].into_iter().chain(lines.iter().map(|line| line.name)).chain(["bound"]);
         let mut by_limit = table::aligned(header, 0..3 + lines.len());
-        for same in self.points.chunk_by(|a, b| a.limit == b.limit) {
+        let limits = self.points.iter().map(|p| p.limit).chain(self.untried.iter().map(|u| u.limit));
+        for limit in limits.collect::<BTreeSet<_>>().into_iter().rev() {
+            let same: Vec<&Point> = self.points.iter().filter(|p| p.limit == limit).collect();
             let cell = |line: &Line| {
                 let point = same.iter().find(|p| p.line == *line);
-                point.map_or("-".into(), |p| format!("{:.2}", 100.0 * p.overhead))
+                let untried = self.untried.iter().any(|u| (u.limit, u.line) == (limit, *line));
+                let nothing = if untried { "?" } else { "-" };
+                point.map_or(nothing.into(), |p| format!("{:.2}", 100.0 * p.overhead))
             };
             let bound = same.iter().find(|p| p.line == lines[0]).and_then(|p| p.overhead_lower_bound);
             let bound = bound.map_or("-".into(), |bound| format!("{:.2}", 100.0 * bound));
-            by_limit.add_row(size(same[0].limit).into_iter().chain(lines.iter().map(cell)).chain([bound]));
+            by_limit.add_row(size(limit).into_iter().chain(lines.iter().map(cell)).chain([bound]));
         }
         writeln!(out, "{}\n", by_limit.trim_fmt())?;
         writeln!(
             out,
-            "bound: no schedule by the means of the first curve has less overhead; -: no schedule was found\n"
+            "bound: no schedule by the means of the first curve has less overhead; -: no schedule was found{}\n",
+            if self.untried.is_empty() { "" } else { "; ?: not tried, the time was up" }
         )?;
         let footprint = format!("footprint {}", unit.name());
         let mut least = table::aligned(["overhead", &footprint, "% of peak", "with --limit"], 1..4);
@@ -377,7 +451,8 @@ impl Curve<'_> {
             let name = if *within > 0.0 { format!("at most {} %", 100.0 * within) } else { "none".into() };
             least.add_row([name].into_iter().chain(size(point.footprint)).chain([point.limit.to_string()]));
         }
-        writeln!(out, "{}\n", least.trim_fmt())?;
+        writeln!(out, "{}", least.trim_fmt())?;
+        writeln!(out, "{}", if self.least_untried { "lower ones may exist: the time was up\n" } else { "" })?;
         writeln!(
             out,
             "by swaps alone, every schedule without overhead takes at least {} ({:.1} % of the peak)",
@@ -394,4 +469,36 @@ impl Curve<'_> {
 
 fn line_name<S: Serializer>(line: &Line, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(line.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_for_less_memory_or_by_fewer_means_counts() {
+        let swap = Using::NONE.with(Means::Swap);
+        let line = |using, by| Line { using, by, name: "", about: "" };
+        let alone = line(swap, SwapsBy::Search);
+        let joint = line(swap.with(Means::Recompute), SwapsBy::Search);
+        let by_policy = line(swap, SwapsBy::Policy(zhang::Policy::Doa));
+        let point = |line, limit, overhead| Point {
+            limit,
+            fitted_to: limit,
+            line,
+            footprint: limit - 1,
+            peak_load: 0,
+            overhead,
+            overhead_lower_bound: None,
+            swapped_bytes: 0,
+            recomputed_ns: 0,
+        };
+        let found = [point(joint, 100, 0.5), point(alone, 80, 0.2), point(by_policy, 60, 0.1), point(joint, 50, 0.9)];
+        let overhead = |limit, line| quickest(&found, limit, line).map(|p| (p.overhead, p.fitted_to, p.line == line));
+        assert_eq!(overhead(100, joint), Some((0.2, 80, true)));
+        assert_eq!(overhead(79, joint), Some((0.9, 50, true)));
+        assert_eq!(overhead(100, alone), Some((0.2, 80, true)));
+        assert_eq!(overhead(79, alone), None);
+        assert_eq!(overhead(100, by_policy), Some((0.1, 60, true)));
+    }
 }

@@ -73,7 +73,7 @@ fn told(file: &str, reader: impl BufRead, problem: &Problem) -> Result<Told, Fai
             }
         }
         if table.bytes(offset).trim_ascii().starts_with(b"-") {
-            return Err(not_its(format!("constraint (6): block {name} has a negative offset")));
+            return Err(not_its(format!("block {name} has a negative offset")));
         }
         if offsets[index].replace(table.number(offset, "bytes")?).is_some() {
             return Err(not_its(format!("the plan gives block {name} a second offset")));

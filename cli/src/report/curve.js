@@ -18,7 +18,9 @@ const lines = curve.policies.map((policy, i) => {
   const [color, shape] = STYLES[i % STYLES.length];
   return { policy, color, shape, rule: curve.about[i], points: curve.points.filter(p => p.policy === policy), hidden: false };
 });
-const limits = [...new Set(curve.points.map(p => p.limit))];
+const limits = [...new Set([...curve.points, ...curve.untried].map(p => p.limit))].sort((a, b) => b - a);
+/** Whether the time was up before a line was tried at a limit. */
+const untried = (line, limit) => curve.untried.some(u => u.policy === line.policy && u.limit === limit);
 
 // ---- scales ----
 
@@ -123,7 +125,7 @@ function tellLimit(limit) {
     .sort(([, a], [, b]) => (a?.overhead ?? Infinity) - (b?.overhead ?? Infinity))
     .map(([line, point]) => [element("span", {}, swatch(line.color), ` ${line.policy}`), point
       ? `${percent(point.overhead, 2)}${point.overhead_lower_bound === null ? "" : `, at least ${percent(point.overhead_lower_bound, 2)}`} · footprint ${bytes(point.footprint)} · ${bytes(point.swapped_bytes)} copied`
-      : "does not get there"]);
+      : untried(line, limit) ? "not tried: the time was up" : "does not get there"]);
   return { title: `limit ${bytes(limit)}, ${percent(ofPeak(limit))} of the peak`, facts };
 }
 
@@ -167,6 +169,6 @@ fillTable(byId("limits").querySelector("table"), [
   ["of the peak", "number", limit => percent(ofPeak(limit))],
   ...lines.map(line => [line.policy, "number", limit => {
     const point = line.points.find(p => p.limit === limit);
-    return point ? (100 * point.overhead).toFixed(2) : "–";
+    return point ? (100 * point.overhead).toFixed(2) : untried(line, limit) ? "?" : "–";
   }]),
 ], limits);

@@ -27,6 +27,11 @@ impl Unit {
         if self.bytes == 1 { bytes.to_string() } else { format!("{:.2}", bytes as f64 / self.bytes as f64) }
     }
 
+    /// A size in bytes with the unit, and in bytes where that is another.
+    pub(crate) fn both(self, bytes: u64) -> String {
+        if self.bytes == 1 { format!("{bytes} bytes") } else { format!("{} ({bytes} bytes)", self.size(bytes)) }
+    }
+
     /// A size in bytes, with the unit.
     pub(crate) fn size(self, bytes: u64) -> String {
         format!("{} {}", self.number(bytes.into()), self.name)

@@ -461,7 +461,7 @@ fn there_and_back(layers: u32) -> String {
 fn twenty_thousand_rows_are_drawn_and_told() {
     let Some(browser) = Browser::start() else { return };
     let folder = Folder::new();
-    let args = ["--limit", "4G", "--policy", "doa"];
+    let args = ["--limit", "4G", "--using", "swap"];
     let trace = there_and_back(3400);
     assert!(trace.lines().count() > 20_000);
     browser.open(&fitted(&folder, &trace, &args, "fit.html"));

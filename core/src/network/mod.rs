@@ -29,7 +29,6 @@ mod steps;
 
 use crate::error::Buffer;
 use crate::rewrite::fit::{self, Lengths, Means, Using};
-use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Device, Run, Timing};
 use crate::trace::{self, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self, Room, VerifiedSchedule};
@@ -390,6 +389,9 @@ pub fn plan(
             Error::OverLimit { least, .. } => {
                 Error::OverLimit { least: least.saturating_sub(standing), limit: options.limit }
             }
+            Error::Impossible { needed, .. } => {
+                Error::Impossible { needed: needed.saturating_sub(standing), limit: options.limit }
+            }
             e => e,
         })?
     } else {
@@ -463,7 +465,7 @@ fn fitted<'a>(
     // swapped, it is never swapped.
     let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
     let &Options { alignment, seed, work, .. } = options;
-    let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };
+    let asked = fit::Options { using, least_bytes, alignment, seed, work, ..usual };
     let found = fit::fit(recorded, &asked, scratch, output)?;
     Ok((found.schedule, found.original_peak))
 }

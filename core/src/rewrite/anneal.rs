@@ -10,14 +10,6 @@ impl Random {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    pub(super) fn once_in(&mut self, n: u64) -> bool {
-        self.0.next_u64().is_multiple_of(n)
-    }
-
-    pub(super) fn number(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
     /// 0 if `n` is 0.
     pub(super) fn below(&mut self, n: u32) -> u32 {
         let high = u64::from(n).wrapping_mul(self.0.next_u64() >> 32) >> 32;

@@ -13,7 +13,6 @@ pub mod lower_bound;
 pub mod means;
 mod members;
 mod program;
-pub mod published;
 mod script;
 mod tournament;
 mod values;

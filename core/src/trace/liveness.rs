@@ -113,11 +113,6 @@ pub(crate) fn of_rows<'a>(
     Ok(of)
 }
 
-pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
-    block::check_count(block_count)?;
-    follow(rows, block_count, scratch, |_, _, _, _| ())
-}
-
 fn follow(
     rows: &[Row],
     block_count: usize,

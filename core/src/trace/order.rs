@@ -40,7 +40,7 @@ use super::recorded::Operator;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen, sort};
-pub(crate) use early::early;
+pub(crate) use early::{Early, early};
 pub(crate) use model::{Model, workspace as model_workspace};
 
 /// In arcs of flow networks; about half a second.

@@ -1,7 +1,6 @@
 //! Traces that are made to fit, and programs from them.
 
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
@@ -60,7 +59,7 @@ impl Trace {
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
     ) -> Result<T, Error> {
         let usual = Options::new(limit, device);
-        let options = Options { policy: Policy::Swdoa, least_bytes: 1, alignment, using, work: 200, ..usual };
+        let options = Options { least_bytes: 1, alignment, using, work: 200, ..usual };
         Ok(with(&Fitter::new(self.recorded()).fit(&options)?.schedule))
     }
 }

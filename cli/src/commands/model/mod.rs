@@ -6,6 +6,7 @@ pub(crate) mod args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::io::{self, Write};
+use sublet_baselines::pools::tflm::{self, Buffer};
 use sublet_core::owned::Scratch;
 use sublet_core::{Constraints, VerifiedPlan, verify};
 
@@ -17,7 +18,6 @@ use crate::model::plan::{self, PlanError, Planned, Plans, Request};
 use crate::model::schedule::{Schedule, in_file_order};
 use crate::model::{Means, Model, kernels};
 use crate::output;
-use crate::pools::tflm::{self, Buffer};
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 

@@ -19,14 +19,14 @@
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits. If none does for any of
 //!    these levels, more levels follow.
 //! 3. A longer search is made for the levels whose schedules take least time.
+//! 4. From the best of these, the values that are recomputed are spared one by one, those first that take longest: they
+//!    may only be swapped, if the estimate is then lower. If any are, a longer search is made again.
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
-use super::pass::{Arrangement, Level, Pass, Target};
+use super::fitter::{Fitter, Level, Target};
 use super::stage::HOPELESS;
-use super::trial::Swaps;
 use crate::Error;
-use crate::rewrite::means::swap::Policy;
 
 const LOADS: u64 = 8;
 const PARTS: u64 = 8;
@@ -44,14 +44,15 @@ const FIRST: u64 = 4;
 const POOR: f64 = 2.0;
 const LITTLE: f64 = 0.01;
 const CLIMBED: usize = 2;
+const SPARED: usize = 12;
 const WORTH_CLIMBING: f64 = 2.0;
 
 /// The time added in ns; infinite if nothing fits or it is too long.
 type Estimate = (f64, Level);
 
 struct Estimates<'e, 'a, 'w, 's> {
-    pass: &'e mut Pass<'a, 'w, 's>,
-    quick: Arrangement<'e>,
+    fitter: &'e mut Fitter<'a, 'w, 's>,
+    work: u64,
     found: [Estimate; LOOKS],
     len: usize,
 }
@@ -60,12 +61,11 @@ impl Estimates<'_, '_, '_, '_> {
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
-        let little = self.pass.original_ns() as f64 * LITTLE;
+        let little = self.fitter.recorded().time_ns() as f64 * LITTLE;
         let most = (self.best().0 + little) * POOR;
-        let most = most.min(self.pass.best() * POOR);
+        let most = most.min(self.fitter.best() * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
-            let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
-            *found = (promise, level);
+            *found = (self.fitter.estimate(self.work, level, most)?.unwrap_or(f64::INFINITY), level);
             self.len += 1;
         }
         Ok(())
@@ -77,55 +77,75 @@ impl Estimates<'_, '_, '_, '_> {
     }
 }
 
-pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let swaps = Swaps::By(&[Policy::Auto]);
-    let estimate = work / ESTIMATE;
-    let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
-    let mut found = estimates(pass, quick, limit, peak)?;
-    let thorough = Arrangement { choice: work, work, ..quick };
-    let light = Arrangement { work: work / FIRST, ..thorough };
+pub(super) fn recompute_then_swap(fitter: &mut Fitter<'_, '_, '_>, peak: u64) -> Result<(), Error> {
+    let limit = fitter.options().limit;
+    let work = fitter.options().work_of(fitter.recorded().rows.len());
+    let mut found = estimates(fitter, work / ESTIMATE, limit, peak)?;
     // For each level that was tried, the time in ns that its first schedule that fits adds to the original.
     let mut fits = [(f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 }); TRIED];
     // The added time, in ns, of the estimate of the level that was tried before.
     let (mut tried, mut before) = (0, f64::INFINITY);
     while tried < TRIED || fits.iter().all(|(fits, _)| fits.is_infinite()) {
-        let (mut promise, mut level) = take_best(&mut found);
+        let (mut estimate, mut level) = take_best(&mut found);
         // Levels whose estimates are equal to the last bit are taken to have the same schedule.
-        while promise.is_finite() && promise.total_cmp(&before).is_eq() {
-            (promise, level) = take_best(&mut found);
+        while estimate.is_finite() && estimate.total_cmp(&before).is_eq() {
+            (estimate, level) = take_best(&mut found);
         }
-        if pass.cutoff() <= 0.0 || promise.is_infinite() || promise >= pass.best() * HOPELESS {
+        if fitter.cutoff() <= 0.0 || estimate.is_infinite() || estimate >= fitter.best() * HOPELESS {
             break;
         }
-        before = promise;
-        if let Some(added) = pass.fit_level(&light, level, false)?
+        before = estimate;
+        if let Some(added) = fitter.fit_level(work / FIRST, level, false)?
             && let Some(fits) = fits.get_mut(tried.min(TRIED - 1))
         {
             *fits = (added, level);
         }
         tried += 1;
     }
+    let mut best = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
     // If a schedule of another trace takes much less time than all schedules of this trace, the search does not go on
     // from these.
     for _ in 0..CLIMBED {
         let (added, level) = take_best(&mut fits);
-        let is_worth_it = pass.cutoff() < pass.best() * HOPELESS && added < pass.best() * WORTH_CLIMBING;
-        if pass.cutoff() > 0.0 && is_worth_it {
-            pass.fit_level(&thorough, level, true)?;
+        let is_worth_it = fitter.cutoff() < fitter.best() * HOPELESS && added < fitter.best() * WORTH_CLIMBING;
+        if fitter.cutoff() > 0.0
+            && is_worth_it
+            && let Some(added) = fitter.fit_level(work, level, true)?
+            && added < best.0
+        {
+            best = (added, level);
         }
+    }
+    if best.0.is_finite() && fitter.cutoff() > 0.0 {
+        let spared = spare(fitter, work / ESTIMATE, best)?;
+        if spared {
+            fitter.fit_level(work, best.1, true)?;
+        }
+        fitter.recomputer().spare_nothing();
     }
     Ok(())
 }
 
-fn estimates(
-    pass: &mut Pass<'_, '_, '_>,
-    quick: Arrangement<'_>,
-    limit: u64,
-    peak: u64,
-) -> Result<[Estimate; LOOKS], Error> {
+/// Returns whether any value is spared. `added` is the time of a schedule that was placed, above its estimate.
+fn spare(fitter: &mut Fitter<'_, '_, '_>, work: u64, (added, level): Estimate) -> Result<bool, Error> {
+    let most = added * POOR;
+    let Some(mut best) = fitter.estimate(work, level, most)? else { return Ok(false) };
+    let mut any = false;
+    for _ in 0..SPARED {
+        let Some(operator) = fitter.recomputer().dearest() else { break };
+        fitter.recomputer().spare_values(operator, true);
+        match fitter.estimate(work, level, best)? {
+            Some(found) if found < best => (best, any) = (found, true),
+            _ => fitter.recomputer().spare_values(operator, false),
+        }
+    }
+    Ok(any)
+}
+
+fn estimates(fitter: &mut Fitter<'_, '_, '_>, work: u64, limit: u64, peak: u64) -> Result<[Estimate; LOOKS], Error> {
     let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
-    let mut estimates = Estimates { pass, quick, found: [none; LOOKS], len: 0 };
-    let time = estimates.pass.original_ns();
+    let mut estimates = Estimates { fitter, work, found: [none; LOOKS], len: 0 };
+    let time = estimates.fitter.recorded().time_ns();
     let (step, part) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
     for n in 1..=LOADS {
         let load = limit.saturating_add(step.saturating_mul(n));
@@ -140,8 +160,8 @@ fn estimates(
         }
     }
     for round in 1..=ROUNDS {
-        let (promise, best) = estimates.best();
-        if promise.is_infinite() {
+        let (estimate, best) = estimates.best();
+        if estimate.is_infinite() {
             break;
         }
         let near = |less: bool| match best.target {

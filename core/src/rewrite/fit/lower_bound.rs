@@ -17,6 +17,8 @@
 //! operator runs is recomputed after it. A copy that may begin in one iteration and end in the next gets the whole
 //! overhead.
 //!
+//! Persistent blocks that must stay, or that nothing may swap, are on the device all the time.
+//!
 //! The bound is the least overhead that can be divided into two such parts so that copies and recomputation together
 //! bring back all bytes that have to be away. The bytes that are cheapest to recompute are recomputed first (a
 //! fractional knapsack, Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an
@@ -24,8 +26,8 @@
 //! be away at no cost.
 //!
 //! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
-//! that an operator touches have to be on the device all the same, and the bound says only whether they are within the
-//! limit.
+//! that an operator touches, and the persistent ones that stay, have to be on the device all the same, and the bound says
+//! only whether they are within the limit.
 //!
 //! The obvious alternative, a linear program over all operators at once, would see that all copies of an iteration
 //! share the links and that a recomputed operator needs its own inputs; it takes minutes where this takes milliseconds.
@@ -100,7 +102,7 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// ```
 pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Workspace<'_>) -> Result<f64, Error> {
     let mut bound = 0.0;
-    look(recorded, options, FEW, scratch, |returns, excess| {
+    look(recorded, options, (FEW, Idles::All), scratch, |returns, excess| {
         bound = returns.least(options, excess, bound);
         if bound < FOREVER { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
@@ -118,17 +120,34 @@ pub(super) fn takes_at_least(
         return Ok(true);
     }
     let mut proved = false;
-    look(recorded, options, few, scratch, |returns, excess| {
+    look(recorded, options, (few, Idles::All), scratch, |returns, excess| {
         proved = !returns.suffice(options, excess, overhead / SAFE);
         if proved { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(proved)
 }
 
+/// The most bytes that have to be on the device at once, however long a schedule takes.
+pub(super) fn needed(recorded: &Recorded<'_>, options: &Options, scratch: Workspace<'_>) -> Result<u64, Error> {
+    let mut most = 0;
+    look(recorded, &Options { limit: 0, ..*options }, (1, Idles::Stay), scratch, |_, need| {
+        most = need;
+        ControlFlow::Break(())
+    })?;
+    Ok(most)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idles {
+    All,
+    /// Those that can be neither swapped nor recomputed.
+    Stay,
+}
+
 fn look(
     recorded: &Recorded<'_>,
     options: &Options,
-    few: u32,
+    (few, idles): (u32, Idles),
     mut scratch: Workspace<'_>,
     mut each: impl FnMut(&Returns<'_>, u64) -> ControlFlow<()>,
 ) -> Result<(), Error> {
@@ -140,7 +159,9 @@ fn look(
     scratch.check(lower_bound_workspace(rows.len(), blocks))?;
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, blocks, &mut scratch)?;
-    let network = Network { recorded, program: &program, using: options.using.on(&options.device) };
+    let using = options.using.on(&options.device);
+    let stays = options.keep_persistent || !using.has(Means::Swap);
+    let network = Network { recorded, program: &program, using, stays };
     let mut idle = IdleBlocks::lend(rows.len(), blocks, &mut scratch);
     // In another order other blocks may be idle.
     let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
@@ -150,11 +171,14 @@ fn look(
         sources.find(&network);
     }
     idle.find(&program, |idle| {
-        if moves || !idle.has_value(&program) || !idle.is_read(&program) || network.reads_masks(idle.to) {
+        let counts = !moves && !network.stays(idle.block) && idle.has_value(&program) && idle.is_read(&program);
+        if !counts || network.reads_masks(idle.to) {
             return None;
         }
         // A value with a source cannot be recomputed, but may be copied as soon as the source is written.
-        Some(Idle { writer: sources.source(&network, &idle).or(idle.writer), ..idle })
+        let idle = Idle { writer: sources.source(&network, &idle).or(idle.writer), ..idle };
+        let leaves = using.has(Means::Swap) || idle.writer.is_some_and(|writer| network.recomputes(writer));
+        (idles == Idles::All || !leaves).then_some(idle)
     });
     let mut needs = Needs::lend(rows.len(), blocks, &mut scratch);
     needs.find(&network, &idle);
@@ -177,9 +201,20 @@ struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
     using: Using,
+    /// Whether persistent blocks are on the device all the time.
+    stays: bool,
 }
 
 impl Network<'_> {
+    fn stays(&self, block: BlockId) -> bool {
+        self.stays && self.program.is_persistent(block)
+    }
+
+    fn standing(&self) -> u64 {
+        let standing = self.program.blocks().filter(|&block| self.stays(block));
+        standing.map(|block| self.program.size[block]).fold(0, u64::saturating_add)
+    }
+
     fn operator(&self, o: u32) -> Operator {
         self.recorded.operator(self.program.op(o))
     }
@@ -273,8 +308,9 @@ impl Needs<'_> {
         }
         self.add_idle(program, idle);
         self.counted.fill(None);
+        let standing = network.standing();
         for o in 0..program.accessing {
-            self.need[o] = self.need[o].wrapping_add(self.touched(network, o));
+            self.need[o] = self.need[o].wrapping_add(standing).wrapping_add(self.touched(network, o));
         }
         sort::identity(&mut self.by_need, program.accessing);
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
@@ -318,7 +354,7 @@ impl Needs<'_> {
         }
         let masked = network.reads_masks(o);
         let mut present = 0u64;
-        for r in program.accesses(o).filter(|r| !(masked && r.event == Event::Read)) {
+        for r in program.accesses(o).filter(|r| !(network.stays(r.block_id()) || masked && r.event == Event::Read)) {
             if self.counts(r.block_id(), o) {
                 present = present.saturating_add(program.size[r.block_id()]);
             }
@@ -365,7 +401,7 @@ workspace! {
 impl Returns<'_> {
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
-        (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
+        (self.swaps, self.ever) = (using.has(Means::Swap), idle.list.len());
         let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
         for (k, idle) in idle.numbered() {
             self.cost[k] =

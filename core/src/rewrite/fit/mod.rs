@@ -2,48 +2,43 @@
 //! the *residencies* of the rewritten trace: the live ranges of its blocks on the device.
 //!
 //! Steps:
-//! 1. Each order of the operators is tried by itself (`means/order`): the recorded one and, if operators may be
-//!    reordered, two more. In one, operators that lower the load (updates of parameters, for example) run as early as
-//!    they can; the other is the one of least max load that a search finds. The next steps are done for each order.
-//! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
-//!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
-//!    made after recomputation, which takes it into account, and before swaps. Masks and in-place reuse take no time:
-//!    where a schedule with these alone fits, nothing else is tried.
-//! 3. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
-//! 4. Recomputation, then swaps: values are recomputed until the load is down to some level, and swaps bring it down to
-//!    the limit. Many levels are tried (module `levels`).
-//! 5. Swapping alone: the [`Policy`] decides which blocks are swapped, so that the load is within the limit. The times
-//!    for which blocks are on the device are then shortened as far as the schedule takes no longer. [`Policy::Auto`]
-//!    and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep the schedule of least
-//!    time, and of equal ones the first, so that neither is ever worse than a policy that it contains. The search of
-//!    [`Policy::Auto`] then goes on from the best schedule.
-//! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
+//! 1. What has to be on the device at once is added up for each operator. A limit below that is refused at once.
+//! 2. *Variants* are the traces to start from. Each order of the operators is one (`means/order`): the recorded one and, if
+//!    operators may be reordered, more: in one, operators that lower the load (updates of parameters, for example) run as
+//!    early as they can; one is that of least max load that a search finds; in small traces there is one in which
+//!    operators that raise the load run late. Where masks or in-place reuse
+//!    change the trace, each order has a second variant with them, which comes first. Masks are made first, since they
+//!    change which blocks are alive. In-place reuse is made after recomputation, which takes it into account, and before
+//!    swaps. Masks and in-place reuse take no time.
+//! 3. The plainest schedules, until one is within the limit: whoever ends the work later has it. For each variant:
+//!    what is recomputed and swapped by one rule to be a little below the limit, then to take least memory, however long
+//!    that takes.
+//! 4. On each variant, [`Strategy::ALL`]: neither swaps nor recomputation; recomputation alone (where there are few
+//!    values, the recomputation that takes least time is found and proved); recomputation down to some level, then swaps
+//!    (module `levels`); swaps alone. Swaps are a search from several simple schedules (`means/swap`).
+//! 5. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
 //!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
 //!    limit is held back below it. Recomputation and swaps are then planned again, several times.
-//! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They are the same for
-//!    every limit, so that the least of their footprints is a limit that works. Lower limits are then tried by
-//!    bisection, and the least limit that works is reported.
+//! 6. Where no schedule fits, the least footprint of step 3, which is the same for every limit, is a limit that works.
+//!    Lower limits are tried by bisection, and the least that works is reported.
 //!
-//! Where values may be recomputed, nothing is tried that the [lower bound](least_overhead) proves to be no better than
-//! the best schedule so far. The bound is computed for swaps alone, for recomputation alone, for both together, and for
-//! swaps after a level of recomputation. It is also computed for each order of the operators. An order is left out if
-//! the bound proves that no schedule in it fits. While no schedule fits, the work is limited over all orders together;
-//! once one fits, for each order alone.
+//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
+//! bound is computed for each strategy, order and level. The [`budget`] limits the work.
 //!
-//! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
-//! and on the recorded trace too. Such a try is left out only where the bound proves that it cannot win, or where a
-//! schedule fits and the work is used up. A plan that takes much longer than the best schedule is not placed. So a fit
-//! with more means is seldom worse than one with fewer. The result has been accepted by
+//! The schedule of least time wins. A plan that takes much longer than the best schedule is not placed, so that a fit
+//! with more means can be worse than one with fewer, though it seldom is. The result has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent blocks may be on the
 //! host at the start and the end of the iteration.
 
-mod bases;
+mod budget;
 mod carried;
+mod fitter;
 mod levels;
 mod lower_bound;
-mod pass;
 mod stage;
+mod strategies;
 mod trial;
+mod variants;
 mod watch;
 
 use core::ops::ControlFlow;
@@ -52,7 +47,6 @@ use super::gaps::Swappable;
 use super::means;
 pub use super::means::order::Reordering;
 use super::means::recompute::{self, Recomputer};
-use super::means::swap::Policy;
 pub use super::means::{Means, Using};
 use super::program::Program;
 use super::values::Values;
@@ -62,11 +56,10 @@ use crate::table::at;
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
-use bases::Orders;
+use budget::Budget;
 pub use lower_bound::{least_overhead, lower_bound_workspace};
-use pass::{Arrangement, Pass};
 use stage::Stage;
-use trial::Swaps;
+use variants::Orders;
 pub use watch::{Progress, Strategy, Tried, Watch};
 
 /// The memory limit of a fit, the device, and how a schedule within the limit is searched for.
@@ -78,8 +71,6 @@ pub struct Options {
     pub device: Device,
     /// The ways to save memory ([`Means`]) that may be used.
     pub using: Using,
-    /// The policy that decides which blocks are swapped.
-    pub policy: Policy,
     /// The size of the smallest block that may be swapped, in bytes.
     pub least_bytes: u64,
     /// Whether all persistent blocks (allocated at time 0 and never freed, such as weights) stay on the device. They
@@ -102,7 +93,7 @@ impl Options {
     /// The default of [`work`](Self::work). With it a search for swaps takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// Options for a limit in bytes and a device. All ways to save memory ([`Means`]) may be used but [`Means::Layer`].
+    /// Options for a limit in bytes and a device. All ways to save memory ([`Means`]) may be used.
     /// Blocks may be swapped if they are large enough to be [worth copying](Device::least_worth_copying). The other
     /// options have their defaults.
     #[must_use]
@@ -112,13 +103,20 @@ impl Options {
             limit,
             device,
             using: Using::ALL,
-            policy: Policy::Auto,
             least_bytes,
             keep_persistent: false,
             alignment: Self::DEFAULT_ALIGNMENT,
             seed: 1,
             work: Self::DEFAULT_WORK,
         }
+    }
+
+    fn work_of(&self, rows: usize) -> u64 {
+        u64::try_from(rows.min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(self.work)
+    }
+
+    const fn in_this_order(&self) -> Self {
+        Self { using: self.using.without(Means::Order), ..*self }
     }
 
     const fn swappable(&self) -> Swappable {
@@ -178,7 +176,7 @@ impl Lengths {
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
-        let rows_of_all = bases::rows(recorded) + interim_rows(recorded) + 2 * rows;
+        let rows_of_all = variants::rows(recorded) + interim_rows(recorded) + 2 * rows;
         Self { rows: rows_of_all, timings: rows, residencies }
     }
 }
@@ -193,8 +191,6 @@ const fn interim_rows(rows: usize) -> usize {
 pub struct Fitted<'a> {
     /// The rewritten trace with its plan, both verified.
     pub schedule: VerifiedSchedule<'a>,
-    /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
-    pub policy: Policy,
     /// The max load of the original trace, in bytes: no plan for the original has a lower peak.
     pub original_peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
@@ -209,14 +205,14 @@ pub struct Fitted<'a> {
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let base = means::most_rows(rows);
-    bases::workspace(rows, blocks)
+    variants::workspace(rows, blocks)
         .max(liveness::workspace(blocks))
         .max(lower_bound_workspace(rows, blocks))
         .max(
             Program::workspace(base, 2 * blocks)
                 .and(Values::workspace(base, 2 * blocks))
                 .and(Recomputer::workspace(base, 2 * blocks))
-                .and(pass::workspace(rows, blocks, lengths)),
+                .and(fitter::workspace(rows, blocks, lengths)),
         )
         .and(stage::workspace(lengths))
 }
@@ -230,8 +226,8 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// [`Options::keep_persistent`] none moves.
 ///
 /// # Errors
-/// [`Error::OverLimit`] if no schedule fits; it names the least footprint that was made, with sizes rounded up to the
-/// alignment: a limit that works. [`Error::Alignment`] if the alignment is not a power of two; [`Error::Row`] for a row
+/// [`Error::Impossible`] if it is proved that no schedule fits. [`Error::OverLimit`] if none was found; it names the
+/// least footprint that was made, with sizes rounded up to the alignment: a limit that works. [`Error::Alignment`] if the alignment is not a power of two; [`Error::Row`] for a row
 /// that a recorded trace cannot have, such as a copy or a recomputation; [`Error::SizeOverflow`] if all sizes add up to
 /// more than 64 bits hold; [`Error::TooManyBlocks`]; [`Error::Device`] if a bandwidth or a latency is wrong;
 /// [`Error::BufferTooSmall`] if the output or the workspace is too short.
@@ -294,16 +290,15 @@ pub fn fit_watched<'a>(
     output: Output<'a>,
     watch: Watch<'_>,
 ) -> Result<Fitted<'a>, Error> {
-    fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
+    fit_within(recorded, options, scratch, output, (watch, Budget::new(options.work_of(recorded.rows.len()))))
 }
 
-fn fit_patiently<'a>(
+fn fit_within<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     output: Output<'a>,
-    watch: Watch<'_>,
-    patience: u64,
+    (watch, budget): (Watch<'_>, Budget),
 ) -> Result<Fitted<'a>, Error> {
     let mut scratch = scratch.reborrow();
     block::check_count(recorded.blocks)?;
@@ -336,30 +331,29 @@ fn fit_patiently<'a>(
     })?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
-    let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();
+    let (begin, out) = out.split_at_mut_checked(variants::rows(original.len())).unwrap_or_default();
     let output = Output { rows: out, timings, blocks: lives, names, offsets };
-    let mut stage = Stage::new(lengths, original.len(), options.alignment, output, watch, &mut scratch);
-    stage.kept.begin(patience);
     let mut orders = Orders::new(recorded, options, begin);
-    let mut load_min = None;
-    stage = orders.each(0.0, stage, scratch.reborrow(), &mut |bases, stage, scratch| {
-        load_min.get_or_insert(bases.load_min);
-        bases.fit(options, 0.0, stage, scratch)
+    let needed = orders.needed(scratch.reborrow())?;
+    if needed > options.limit {
+        return Err(Error::Impossible { needed, limit: options.limit });
+    }
+    let mut stage = Stage::new(lengths, original.len(), options.alignment, output, (watch, budget), &mut scratch);
+    let (mut least, mut load_min) = (u64::MAX, None);
+    stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |variants, stage, scratch| {
+        load_min.get_or_insert(variants.load_min);
+        variants.each(options, f64::MAX, stage, scratch, &mut |fitter| {
+            least = least.min(fitter.plainest(variants.peak)?);
+            Ok(())
+        })
     })?;
-    let mut least = u64::MAX;
+    stage = orders.each(0.0, stage, scratch.reborrow(), &mut |variants, stage, scratch| {
+        variants.fit(options, 0.0, stage, scratch)
+    })?;
     if stage.overhead().is_infinite() && !stage.stopped() {
-        stage.kept.begin(patience);
-        stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |bases, mut stage, mut scratch| {
-            let mut found = u64::MAX;
-            let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
-                found = found.min(pass_least(pass, options, bases.peak)?);
-                Ok(())
-            };
-            stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
-            if stage.overhead().is_infinite() && found < u64::MAX && !stage.stopped() {
-                (stage, found) = bases.least_limit(found, stage, scratch)?;
-            }
-            least = least.min(found);
+        stage.kept.budget = budget;
+        stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |variants, mut stage, scratch| {
+            (stage, least) = variants.least_limit(least, stage, scratch)?;
             Ok(stage)
         })?;
     }
@@ -367,8 +361,8 @@ fn fit_patiently<'a>(
         let over = Error::OverLimit { least, limit: options.limit };
         return Err(if stage.stopped() { Error::Stopped } else { over });
     }
-    let (schedule, policy) = stage.prove(recorded, options, scratch)?;
-    Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
+    let schedule = stage.prove(recorded, options, scratch)?;
+    Ok(Fitted { schedule, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
@@ -401,93 +395,8 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Plans of recomputation take little work, and the search ends by itself.
-const ALONE: u64 = 4;
-/// Shorter traces get a second search for recomputation: annealing needs many changes, however short the trace.
-const SHORT: usize = 5_000;
-const STRETCH: usize = 20;
-
-fn work_alone(recorded: &Recorded<'_>, options: &Options) -> u64 {
-    let rows = recorded.rows.len();
-    work_of_rows(rows.max(SHORT.min(rows.saturating_mul(STRETCH))), options).saturating_mul(ALONE)
-}
-
-fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
-    let using = options.using.on(&options.device);
-    let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
-    let work = work(recorded, options);
-    let nothing = Arrangement { recomputes: false, swaps: Swaps::None, choice: 0, work };
-    let swapping = Arrangement { swaps: swaps(using, options), ..nothing };
-    let recomputing = Arrangement { recomputes: true, choice: work.saturating_mul(ALONE), ..nothing };
-    // Neither swaps nor recomputation: the trace to begin with, which takes no longer than the original.
-    pass.fit(&nothing)?;
-    if pass.cutoff() <= 0.0 {
-        return Ok(());
-    }
-    let [by_swaps, by_recomputation] = [Means::Swap, Means::Recompute].map(|means| Using::NONE.with(means));
-    if recompute {
-        if !pass.cannot_win(by_recomputation)? {
-            pass.fit_alone(&recomputing)?;
-        }
-        if swap && pass.cutoff() > 0.0 && !pass.is_spent() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
-            levels::recompute_then_swap(pass, options.limit, peak, work)?;
-        }
-    }
-    // Where values may be recomputed too, swaps alone are tried last, and mostly on the recorded trace only.
-    if swapping.swaps != Swaps::None
-        && (!recompute || (pass.is_as_recorded() || pass.cutoff().is_infinite()) && !pass.cannot_win(by_swaps)?)
-    {
-        pass.fit_alone(&swapping)?;
-    }
-    if swap && using.has(Means::Layer) {
-        pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
-    }
-    // The longer search comes last, and so only adds to what the others find.
-    let longer = Arrangement { choice: work_alone(recorded, options), ..recomputing };
-    let is_longer = recompute && longer.choice > recomputing.choice;
-    if is_longer && pass.cutoff() > 0.0 && !pass.is_spent() && !pass.cannot_win(by_recomputation)? {
-        pass.fit_alone(&longer)?;
-    }
-    Ok(())
-}
-
-/// `u64::MAX` if none was made. Does not depend on the limit, so a fit to the result succeeds.
-fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
-    let using = options.using.on(&options.device);
-    let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
-    let mut least = pass.least(&swapping, peak)?;
-    if using.has(Means::Recompute) {
-        let recomputing = Arrangement { recomputes: true, swaps: Swaps::None, ..swapping };
-        for arrangement in [recomputing, Arrangement { swaps: swapping.swaps, ..recomputing }] {
-            if least > options.limit && !pass.stopped() && (arrangement == recomputing || using.has(Means::Swap)) {
-                least = least.min(pass.least(&arrangement, peak)?);
-            }
-        }
-    }
-    Ok(least)
-}
-
 /// Rows beyond this add no work: a longer search takes minutes and finds little more.
 const MOST_ROWS: usize = 10_000;
-
-fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
-    work_of_rows(recorded.rows.len(), options)
-}
-
-fn work_of_rows(rows: usize, options: &Options) -> u64 {
-    u64::try_from(rows.min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
-}
-
-const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
-    if using.has(Means::Swap) {
-        return Swaps::By(match options.policy {
-            Policy::Auto => &Policy::ALL,
-            Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
-            _ => core::slice::from_ref(&options.policy),
-        });
-    }
-    if using.has(Means::Layer) { Swaps::By(&[Policy::Layer]) } else { Swaps::None }
-}
 
 #[cfg(test)]
 mod tests;

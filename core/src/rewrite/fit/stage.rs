@@ -3,13 +3,14 @@
 
 use core::ops::ControlFlow;
 
+use super::budget::Budget;
 use super::watch::{Progress, Watch, Watched};
 use super::{Lengths, Options, Output, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::recompute::Recomputer;
-use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::means::swap::Swapper;
 use crate::rewrite::means::{Rewritten, in_place};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
@@ -32,16 +33,17 @@ const STARTS_RECOMPUTING: u64 = 64;
 const MOST_COST: u64 = 4;
 pub(super) const HOPELESS: f64 = 1.25;
 
-/// In blocks placed, about half a minute, for one order once a schedule fits.
-pub(super) const MOST: u64 = 100_000_000;
-/// Each row lowers [`MOST`], down to a quarter: for work that is not counted where it is done.
-const ROW: u64 = 450;
-
 #[derive(Clone, Copy)]
-pub(super) struct Base<'s> {
+pub(super) struct Variant<'s> {
     pub(super) original: &'s Recorded<'s>,
     pub(super) trace: Rewritten<'s>,
     pub(super) reordering: Option<Reordering>,
+}
+
+impl Variant<'_> {
+    pub(super) fn is_as_recorded(&self, recorded: &Recorded<'_>) -> bool {
+        core::ptr::eq(self.trace.shared, recorded.rows)
+    }
 }
 
 pub(super) struct Stage<'a, 'w> {
@@ -70,19 +72,15 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// In ns; infinite for a new trace. [`Kept::loosen`] sets it anew for a while.
+    /// In ns: what takes longer is not worth making. Infinite for a new variant.
     cutoff: f64,
-    spent: u64,
-    patience: u64,
-    /// In blocks placed: once a schedule fits, the next order follows when `spent` exceeds this.
-    end: u64,
+    pub(super) budget: Budget,
     pub(super) watched: Watched<'w>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Best {
     overhead: f64,
-    policy: Policy,
     footprint: u64,
     rows: usize,
     residencies: usize,
@@ -104,23 +102,14 @@ impl<'a, 'w> Stage<'a, 'w> {
         recorded: usize,
         alignment: u64,
         output: Output<'a>,
-        watch: Watch<'w>,
+        (watch, budget): (Watch<'w>, Budget),
         scratch: &mut Workspace<'w>,
     ) -> Self {
         let Output { rows, timings, blocks, names, offsets } = output;
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
         let (offsets_kept, watched) = (scratch.words(lengths.residencies), Watched::new(watch));
-        let kept = Kept {
-            rows: kept,
-            offsets: offsets_kept,
-            best: None,
-            cutoff: f64::INFINITY,
-            spent: 0,
-            patience: 0,
-            end: 0,
-            watched,
-        };
+        let kept = Kept { rows: kept, offsets: offsets_kept, best: None, cutoff: f64::INFINITY, budget, watched };
         let part_of = scratch.indices(lengths.residencies).into_slice();
         let made = Placed {
             rows,
@@ -147,31 +136,32 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    pub(super) fn forget(&mut self) {
+    /// What one variant costs says nothing of the next.
+    pub(super) fn begin_variant(&mut self) {
         self.kept.cutoff = f64::INFINITY;
     }
 
     pub(super) fn between(
         &mut self,
-        base: Base<'_>,
+        variant: Variant<'_>,
         recomputer: &Recomputer<'_>,
         rerun: bool,
         mut scratch: Workspace<'_>,
     ) -> Result<usize, Error> {
         // The rows before in-place reuse are written to `made`, whose rows are overwritten by the next schedule anyway.
         let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
-        *in_place = base.trace.in_place;
+        *in_place = variant.trace.in_place;
         if !rerun {
-            for (row, &r) in interim.iter_mut().zip(base.trace.shared) {
+            for (row, &r) in interim.iter_mut().zip(variant.trace.shared) {
                 *row = r;
             }
-            return Ok(base.trace.shared.len());
+            return Ok(variant.trace.shared.len());
         }
-        if !base.trace.in_place {
+        if !variant.trace.in_place {
             return recomputer.rows(scratch, interim);
         }
         let rows = recomputer.rows(scratch.reborrow(), aside)?;
-        in_place::rewrite(base.original, aside.get(..rows).unwrap_or_default(), scratch, interim)
+        in_place::rewrite(variant.original, aside.get(..rows).unwrap_or_default(), scratch, interim)
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
@@ -180,10 +170,9 @@ impl<'a, 'w> Stage<'a, 'w> {
         recorded: &Recorded<'_>,
         options: &Options,
         mut scratch: Workspace<'_>,
-    ) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
+    ) -> Result<VerifiedSchedule<'a>, Error> {
         let Self { made, kept: Kept { rows: kept, offsets: kept_offsets, best, .. }, .. } = self;
-        let Best { policy, rows, residencies, .. } =
-            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
+        let Best { rows, residencies, .. } = best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
         let Placed { timings, blocks, names, offsets, .. } = made;
         let rows = kept.get_mut(..rows).unwrap_or_default();
         let timings = timings.get_mut(..rows.len()).unwrap_or_default();
@@ -197,7 +186,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
             row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
         }
-        let schedule = verify::schedule(
+        verify::schedule(
             recorded,
             rows,
             offsets,
@@ -209,8 +198,7 @@ impl<'a, 'w> Stage<'a, 'w> {
                 blocks: blocks.get_mut(..residencies).unwrap_or_default(),
                 names: names.get_mut(..residencies).unwrap_or_default(),
             },
-        )?;
-        Ok((schedule, policy))
+        )
     }
 }
 
@@ -239,22 +227,8 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    pub(super) const fn begin(&mut self, patience: u64) {
-        (self.spent, self.patience) = (0, patience);
-    }
-
-    pub(super) const fn spend(&mut self, blocks: u64) {
-        self.spent = self.spent.saturating_add(blocks);
-    }
-
-    pub(super) fn begin_order(&mut self, rows: usize) {
-        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
-        let work = MOST.saturating_sub(rows.saturating_mul(ROW)).max(MOST / 4);
-        self.end = self.spent.saturating_add(work);
-    }
-
     pub(super) const fn is_spent(&self) -> bool {
-        self.spent > if self.best.is_some() { self.end } else { self.patience }
+        self.budget.is_spent(self.best.is_some())
     }
 
     pub(super) const fn is_enough(&self) -> bool {
@@ -266,13 +240,13 @@ impl<'a> Kept<'a, '_> {
         self.cutoff = f64::INFINITY;
     }
 
-    pub(super) fn recall(&mut self, cutoff: f64) {
+    pub(super) fn lower_cutoff(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
     /// If it is kept, the memory of the old best becomes room for the next. `overhead` is in ns.
-    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
-        self.recall(overhead);
+    pub(super) fn consider(&mut self, made: &mut Placed<'a, '_>, overhead: f64, footprint: u64) {
+        self.lower_cutoff(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
             return;
         }
@@ -284,7 +258,7 @@ impl<'a> Kept<'a, '_> {
         for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.residencies)) {
             self.offsets[kept] = offset;
         }
-        self.best = Some(Best { overhead, policy, footprint, rows: made.len, residencies: made.residencies });
+        self.best = Some(Best { overhead, footprint, rows: made.len, residencies: made.residencies });
     }
 }
 
@@ -293,7 +267,7 @@ impl Placed<'_, '_> {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
 
-    /// Not to be called after [`Kept::offer`], which exchanges the rows.
+    /// Not to be called after [`Kept::consider`], which exchanges the rows.
     pub(super) fn rows(&self) -> &[Row] {
         self.rows.get(..self.len).unwrap_or_default()
     }

@@ -66,14 +66,14 @@ fn run_recorded(recorded: &Recorded<'_>, options: &Options) -> Result<(u64, u64,
 }
 
 fn run_watched(recorded: &Recorded<'_>, options: &Options, watch: Watch<'_>) -> Result<(u64, u64, f64), Error> {
-    run_patiently(recorded, options, watch, pass::patience(work(recorded, options)))
+    run_within(recorded, options, watch, Budget::new(options.work_of(recorded.rows.len())))
 }
 
-fn run_patiently(
+fn run_within(
     recorded: &Recorded<'_>,
     options: &Options,
     watch: Watch<'_>,
-    patience: u64,
+    budget: Budget,
 ) -> Result<(u64, u64, f64), Error> {
     let &Recorded { rows, blocks, .. } = recorded;
     let lengths = Lengths::of(rows, blocks);
@@ -86,7 +86,7 @@ fn run_patiently(
         names: &mut vec![Residency::default(); lengths.residencies],
         offsets: &mut vec![9; lengths.residencies],
     };
-    let fitted = fit_patiently(recorded, options, Workspace::new(&mut words, &mut indices), output, watch, patience)?;
+    let fitted = fit_within(recorded, options, Workspace::new(&mut words, &mut indices), output, (watch, budget))?;
     Ok((fitted.original_peak, fitted.schedule.plan().peak(), fitted.schedule.run().overhead()))
 }
 
@@ -103,32 +103,32 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn every_schedule_is_proved_and_the_least_limit_works(
-        weights in 0u32..5, operators in operators(), percent in 20u64..110, policy in 0usize..7,
+        weights in 0u32..5, operators in operators(), percent in 20u64..110,
     ) {
         let (rows, blocks) = trace(weights, &operators);
         let device = Device::symmetric(12e9);
         let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, device)).unwrap();
         let limit = peak * percent / 100;
-        let options = Options { policy: Policy::ALL[policy], work: 500, ..swapping(limit, device) };
+        let options = Options { work: 500, ..swapping(limit, device) };
         match run(&rows, blocks, &options) {
             Ok((_, footprint, overhead)) => {
                 prop_assert!(footprint <= limit);
                 prop_assert!(overhead >= -1e-9);
             }
-            Err(Error::OverLimit { least, .. }) if options.policy != Policy::Layer => {
+            Err(Error::OverLimit { least, .. }) => {
                 prop_assert!(least > limit);
                 let enough = Options { limit: least, ..options };
                 let found = run(&rows, blocks, &enough);
                 prop_assert!(found.is_ok(), "{:?}", found);
             }
-            Err(Error::OverLimit { .. }) => {}
+            Err(Error::Impossible { needed, .. }) => prop_assert!(needed > limit),
             Err(e) => prop_assert!(false, "{}", e),
         }
     }
 
     #[test]
     fn the_search_tells_the_time_that_the_rows_take(
-        weights in 0u32..5, operators in operators(), percent in 30u64..100, policy in 0usize..7,
+        weights in 0u32..5, operators in operators(), percent in 30u64..100,
     ) {
         let (rows, blocks) = trace(weights, &operators);
         let lengths = Lengths::of(&rows, blocks);
@@ -140,7 +140,7 @@ proptest! {
         let gaps = Gaps::new(&program, Swappable { least_bytes: MIB, keep_persistent: false }, &mut scratch);
         let mut swapper = Swapper::new(&gaps, &device, 1, &mut scratch);
         let limit = swapper.peak() * percent / 100;
-        if let Some(overhead) = swapper.plan(Policy::ALL[policy], limit, 20_000) {
+        if let Some(overhead) = swapper.search(limit, 20_000) {
             let mut rewritten = vec![Row::default(); lengths.rows];
             let n = swapper.rows(&mut rewritten).unwrap();
             let mut timings = vec![Timing::default(); n];
@@ -191,32 +191,10 @@ proptest! {
                 prop_assert!(overhead * original_ns >= bound - 0.01, "{overhead} {bound}");
             }
             Err(Error::OverLimit { .. }) => {}
+            Err(Error::Impossible { .. }) => prop_assert!(bound.is_infinite(), "{bound}"),
             Err(e) => prop_assert!(false, "{}", e),
         }
     }
-}
-
-#[test]
-fn auto_is_never_worse_than_bayes_and_bayes_never_worse_than_a_score() {
-    let operators: Vec<_> = (0..14).map(|i| (4 + i % 5, vec![i, 28 - i, 27 - i], i > 11, 20)).collect();
-    let backward = (0..14).map(|i| (1, vec![13 - i, 26 - i], false, 20));
-    let (rows, blocks) = trace(3, &operators.into_iter().chain(backward).collect::<Vec<_>>());
-    let device = Device::symmetric(12e9);
-    let mut worked = 0;
-    for percent in [90, 75, 60, 45] {
-        let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, device)).unwrap();
-        let overhead = |policy| {
-            let options = Options { policy, ..swapping(peak * percent / 100, device) };
-            run(&rows, blocks, &options).map_or(f64::INFINITY, |(_, _, overhead)| overhead)
-        };
-        let bayes = overhead(Policy::Bayes);
-        worked += u32::from(bayes.is_finite() && bayes > 0.0);
-        assert!(overhead(Policy::Auto) <= bayes.min(overhead(Policy::Layer)));
-        for policy in [Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa] {
-            assert!(bayes <= overhead(policy), "{policy:?} at {percent}");
-        }
-    }
-    assert!(worked > 0, "no limit cost anything");
 }
 
 #[test]
@@ -305,19 +283,13 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
 #[test]
 fn no_more_leaves_than_the_host_can_hold() {
     let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
-    let fit = |limit, host_capacity, policy| {
+    let fit = |limit, host_capacity| {
         let device = Device { host_capacity, ..Device::symmetric(12e9) };
-        run(&rows, blocks, &Options { policy, ..swapping(limit, device) })
+        run(&rows, blocks, &swapping(limit, device))
     };
-    for policy in Policy::ALL {
-        if policy != Policy::Layer {
-            assert!(fit(12 * MIB, Some(8 * MIB), policy).is_ok(), "{policy:?}");
-        }
-        let Err(Error::OverLimit { least, .. }) = fit(12 * MIB, Some(MIB), policy) else {
-            panic!("{policy:?} keeps 8 MiB on a host of 1 MiB");
-        };
-        assert!(least >= 16 * MIB && fit(least, Some(MIB), policy).is_ok(), "{policy:?} {least}");
-    }
+    assert!(fit(12 * MIB, Some(8 * MIB)).is_ok());
+    let Err(Error::OverLimit { least, .. }) = fit(12 * MIB, Some(MIB)) else { panic!("8 MiB on a host of 1 MiB") };
+    assert!(least >= 16 * MIB && fit(least, Some(MIB)).is_ok(), "{least}");
 }
 
 fn said(operators: &[u32]) -> Vec<Operator> {
@@ -337,6 +309,10 @@ fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64),
     match run_recorded(recorded, &options) {
         Ok((_, footprint, overhead)) => Ok((footprint, overhead)),
         Err(Error::OverLimit { least, .. }) => Err(least),
+        Err(Error::Impossible { needed, .. }) => {
+            assert!(needed > limit);
+            with(recorded, needed, using).map_or_else(Err, |(footprint, _)| Err(footprint))
+        }
         Err(e) => panic!("{e}"),
     }
 }
@@ -346,7 +322,7 @@ proptest! {
     #[test]
     fn all_means_are_proved_and_never_worse_than_fewer(
         weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..192, 24),
-        percent in 15u64..100, fewer in 0usize..64,
+        percent in 15u64..100, fewer in 0usize..32,
     ) {
         let (rows, blocks) = trace(weights, &operators);
         let operators = said(&flags);
@@ -361,7 +337,7 @@ proptest! {
                 Ok((footprint, overhead)) => {
                     prop_assert!(footprint <= limit && overhead >= -1e-9);
                     let single = Means::ALL.iter().filter(|&&means| using.has(means)).count() < 2;
-                    if single && !using.has(Means::Layer) {
+                    if single {
                         let (_, together) = joint.expect("what one means can do, all can");
                         prop_assert!(together <= overhead + 1e-9, "{} {} {:?}", together, overhead, using);
                     }
@@ -386,7 +362,57 @@ fn persistent_blocks_stay_where_that_is_asked_for() {
     let limit = peak - 2 * MIB;
     assert!(run(&rows, blocks, &Options { limit, ..options }).is_ok());
     let kept = run(&rows, blocks, &Options { limit, keep_persistent: true, ..options });
-    assert!(matches!(kept, Err(Error::OverLimit { .. })), "{kept:?}");
+    assert!(matches!(kept, Err(Error::OverLimit { .. } | Error::Impossible { .. })), "{kept:?}");
+}
+
+#[test]
+fn a_limit_below_what_must_stay_is_refused_before_anything_is_tried() {
+    let operators: Vec<_> = (0..12).map(|i| (4, vec![i, i + 5], i > 7, 20)).collect();
+    let (rows, blocks) = trace(24, &operators);
+    let weights: u64 = rows.iter().filter(|r| r.event == Event::Malloc).map(|r| r.bytes).take(24).sum();
+    let all = Options::new(weights - 1, Device::symmetric(12e9));
+    for options in
+        [Options { keep_persistent: true, ..all }, Options { using: Using::NONE.with(Means::Recompute), ..all }]
+    {
+        let refused = run_watched(&Recorded::new(&rows, blocks), &options, &mut |progress| panic!("{progress:?}"));
+        let Err(Error::Impossible { needed, limit }) = refused else { panic!("{refused:?}") };
+        assert!(limit == weights - 1 && needed > weights, "{needed} of {weights}");
+    }
+    assert!(!matches!(run(&rows, blocks, &all), Err(Error::Impossible { .. })), "weights may leave");
+}
+
+#[test]
+fn a_value_whose_source_stays_anyway_can_be_recomputed() {
+    let row = |time_ns: u64, event, block, mib, op| Row {
+        time_ns: 1000 * time_ns,
+        event,
+        block,
+        bytes: mib * MIB,
+        op: Op::First(op),
+    };
+    let rows = [
+        row(0, Event::Malloc, 0, 8, 0),
+        row(100, Event::Write, 0, 0, 0),
+        row(100, Event::Malloc, 1, 8, 1),
+        row(200, Event::Read, 0, 0, 1),
+        row(300, Event::Write, 1, 0, 1),
+        row(300, Event::Malloc, 2, 16, 2),
+        row(600, Event::Write, 2, 0, 2),
+        row(600, Event::Free, 2, 0, 2),
+        row(2600, Event::Read, 1, 0, 3),
+        row(2600, Event::Free, 1, 0, 3),
+        row(2700, Event::Read, 0, 0, 4),
+        row(2700, Event::Free, 0, 0, 4),
+    ];
+    let operators = [Operator { rerun: false, ..Operator::default() }];
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
+    let options =
+        Options { using: Using::NONE.with(Means::Recompute), ..Options::new(24 * MIB, Device::symmetric(12e9)) };
+    let len = lower_bound_workspace(rows.len(), 3);
+    let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+    let bound = least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap();
+    let (_, footprint, overhead) = run_recorded(&recorded, &options).unwrap();
+    assert!(footprint <= 24 * MIB && bound > 0.0 && bound <= overhead * 2_700_000.0 + 0.01, "{bound} {overhead}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 use core::ops::ControlFlow;
 
+use super::{Means, Using};
 use crate::rewrite::means::order::Reordering;
-use crate::rewrite::means::swap::Policy;
 
 /// A function of the caller that a fit calls to report its progress. It ends the work by returning `Break`. The fit
 /// then returns the best schedule that it has made, or [`Error::Stopped`](crate::Error::Stopped) if none fits.
@@ -26,8 +26,8 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All strategies: swaps alone, recomputation alone, both, or neither.
-    pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
+    /// All strategies, in the order in which a fit tries them.
+    pub const ALL: [Self; 4] = [Self::Free, Self::Recompute, Self::RecomputeThenSwap, Self::Swap];
 
     /// The name of the strategy, to be shown to people.
     #[must_use]
@@ -39,6 +39,23 @@ impl Strategy {
             Self::RecomputeThenSwap => "recompute, then swap",
         }
     }
+
+    pub(super) const fn means(self) -> Using {
+        match self {
+            Self::Free => Using::NONE,
+            Self::Swap => Using::NONE.with(Means::Swap),
+            Self::Recompute => Using::NONE.with(Means::Recompute),
+            Self::RecomputeThenSwap => Self::Swap.means().with(Means::Recompute),
+        }
+    }
+
+    pub(super) const fn recomputes(self) -> bool {
+        self.means().has(Means::Recompute)
+    }
+
+    pub(super) const fn swaps(self) -> bool {
+        self.means().has(Means::Swap)
+    }
 }
 
 /// A schedule that was made and placed.
@@ -46,8 +63,6 @@ impl Strategy {
 pub struct Tried {
     /// How the schedule combines swaps and recomputation.
     pub strategy: Strategy,
-    /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
-    pub policy: Policy,
     /// Whether the schedule has neither masks nor in-place reuse. Its operators may still be in another order than the
     /// recorded one ([`reordering`](Self::reordering)).
     pub as_recorded: bool,

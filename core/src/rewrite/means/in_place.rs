@@ -39,7 +39,7 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(recorded, blocks)
         .and(liveness::of_rows_workspace(rows, 2 * blocks))
-        .and(Pass::workspace(rows, blocks))
+        .and(Rewriter::workspace(rows, blocks))
 }
 
 /// The most rows that [`rewrite`] writes: the rows of the trace, and one free for each live range. A block that was
@@ -91,14 +91,14 @@ pub fn rewrite(
     let mut scratch = scratch.reborrow();
     let mut operators = Operators::new(recorded, &mut scratch)?;
     let of = liveness::of_rows(rows, recorded.numbers(), &mut scratch)?;
-    let mut pass = Pass::lend(rows.len(), recorded.blocks, *recorded, of, &mut scratch);
+    let mut rewriter = Rewriter::lend(rows.len(), recorded.blocks, *recorded, of, &mut scratch);
     for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
-        pass.size[r.block] = r.bytes;
+        rewriter.size[r.block] = r.bytes;
     }
-    pass.collect(rows);
-    pass.decide(rows, &mut operators)?;
+    rewriter.collect(rows);
+    rewriter.decide(rows, &mut operators)?;
     let mut writer = Writer::new(out);
-    pass.write(rows, &mut writer);
+    rewriter.write(rows, &mut writer);
     writer.end()
 }
 
@@ -121,7 +121,7 @@ record! {
 }
 
 workspace! {
-    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
+    struct Rewriter<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
             size: u64[blocks],
         }
@@ -137,7 +137,7 @@ workspace! {
     }
 }
 
-impl Pass<'_> {
+impl Rewriter<'_> {
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {

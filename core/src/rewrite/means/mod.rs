@@ -3,8 +3,7 @@
 //! There are two kinds:
 //! - means that rewrite a trace without regard to a memory limit: [`order`], [`mask`], [`in_place`]. `rewrite` applies
 //!   the last two, masks first: masks change which blocks are alive, and in-place reuse depends on that;
-//! - means that are planned to keep the memory within a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines
-//!   them.
+//! - means that are planned to keep the memory within a limit: [`swap`], [`recompute`]. The fit combines them.
 
 pub mod in_place;
 pub mod mask;
@@ -64,9 +63,6 @@ means! {
     /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
     /// read or wrote ([`mask`]).
     Relu = 8 "relu": "one bit for each element is kept of values that only a ReLU's gradient reads",
-    /// Blocks that are idle at the operator with the max load go to the host, and come back one operator before their
-    /// next reader (Jin et al. 2018). Only to compare with it.
-    Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
     /// The operators run in another order; those that are [`ordered`](crate::trace::Operator::ordered) keep their order
     /// among themselves ([`order`]).
     Order = 32 "order": "operators run in another order, updates of parameters right after their gradients",
@@ -90,8 +86,6 @@ impl Means {
 /// assert_eq!(Using::of_bits(1), Some(swap));
 /// let jetson = Device::named("jetson-orin").unwrap();
 /// assert_eq!(Using::ALL.on(&jetson), Using::ALL.without(Means::Swap));
-/// // `Layer` is not in `ALL`: it serves only to compare other means with it.
-/// assert!(!Using::ALL.has(Means::Layer));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Using(u32);
@@ -99,22 +93,20 @@ pub struct Using(u32);
 impl Using {
     /// The empty set: no means of saving memory.
     pub const NONE: Self = Self(0);
-    /// All means of saving memory but [`Means::Layer`], which serves only to compare other means with it.
-    pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
-
-    const EVERY: u32 = {
+    /// All means of saving memory.
+    pub const ALL: Self = {
         let (mut bits, mut i) = (0, 0);
         while i < Means::ALL.len() {
             bits |= Means::ALL[i] as u32;
             i += 1;
         }
-        bits
+        Self(bits)
     };
 
     /// The set of the means whose bits are set in `bits`; none if `bits` has a bit that stands for no means.
     #[must_use]
     pub const fn of_bits(bits: u32) -> Option<Self> {
-        if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
+        if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
     }
 
     /// This set with one more means of saving memory.
@@ -153,12 +145,12 @@ impl Using {
         self.0 & others.0 == others.0
     }
 
-    /// The means of this set that can save memory on `device`. The swaps ([`Means::Swap`] and [`Means::Layer`]) are
-    /// left out if the device shares its memory with the host, or if the host has no room for blocks.
+    /// The means of this set that can save memory on `device`: without swaps if the device shares its memory with the
+    /// host, or if the host has no room for blocks.
     #[must_use]
     pub fn on(self, device: &Device) -> Self {
         let stays = device.integrated || device.host_capacity == Some(0);
-        if stays { self.without(Means::Swap).without(Means::Layer) } else { self }
+        if stays { self.without(Means::Swap) } else { self }
     }
 }
 

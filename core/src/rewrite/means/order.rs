@@ -10,8 +10,10 @@
 //!    Operators that are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A
 //!    block that is read before it is written counts as written where it is allocated.
 //! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the bytes alive runs as soon as it can, if
-//!    it needs no more bytes than the max load of the recorded order. [`Reordering::LeastLoad`]: a search that begins
-//!    with that order, for the order whose highest load is least ([`order`]).
+//!    it needs no more bytes than the max load of the recorded order. [`Reordering::Late`]: the same with operators that
+//!    do not raise them, so that those that do come late, when recomputation has freed what they are beside.
+//!    [`Reordering::LeastLoad`]: a search that begins with the first, for the order whose highest load is least
+//!    ([`order`]).
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
@@ -26,7 +28,7 @@ use crate::rewrite::ids::BlockId;
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
 use crate::table::{Table, at, count};
-use crate::trace::order::{self, Model, Options};
+use crate::trace::order::{self, Early, Model, Options};
 use crate::trace::{Event, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, sort};
@@ -37,6 +39,8 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub enum Reordering {
     /// The recorded order, but operators that free memory run as early as they can.
     Early,
+    /// The recorded order, but operators that add no memory run as early as they can, so that those that do come late.
+    Late,
     /// The order with the least max load (the most bytes alive at one step) that a search finds.
     LeastLoad,
 }
@@ -47,6 +51,7 @@ impl Reordering {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Early => "early updates",
+            Self::Late => "late growth",
             Self::LeastLoad => "least max load",
         }
     }
@@ -67,7 +72,7 @@ const REMEMBERED: usize = 100_000_000;
 const WORK: usize = 1_000_000_000;
 
 workspace! {
-    struct Pass<'a>(rows, blocks) {
+    struct Mover<'a>(rows, blocks) {
         tables {
             malloc_row[BlockId]: u32[blocks],
             users[BlockId]: u32[blocks],
@@ -93,7 +98,7 @@ const fn edges(rows: usize) -> usize {
 
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
-        .and(Pass::workspace(rows, blocks))
+        .and(Mover::workspace(rows, blocks))
         .and(order::model_workspace(blocks, rows, rows, edges(rows)))
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
@@ -111,29 +116,30 @@ pub(in crate::rewrite) fn rewrite(
     }
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, blocks, &mut scratch)?;
-    let mut pass = Pass::lend(rows.len(), blocks, &mut scratch);
-    pass.find_touches(&program);
-    let mut model = pass.model(recorded, &program, &mut scratch);
-    sort::identity(&mut pass.order, pass.operators);
+    let mut mover = Mover::lend(rows.len(), blocks, &mut scratch);
+    mover.find_touches(&program);
+    let mut model = mover.model(recorded, &program, &mut scratch);
+    sort::identity(&mut mover.order, mover.operators);
     match goal {
-        Reordering::Early => order::early(&model, &mut pass.order, &mut scratch),
+        Reordering::Early => order::early(&model, Early::Lowers, &mut mover.order, &mut scratch),
+        Reordering::Late => order::early(&model, Early::DoesNotRaise, &mut mover.order, &mut scratch),
         Reordering::LeastLoad => {
-            order::early(&model, &mut pass.order, &mut scratch.reborrow());
-            let found = order::search(&mut model, 0, effort(rows.len()), &mut pass.order, scratch, stops);
+            order::early(&model, Early::Lowers, &mut mover.order, &mut scratch.reborrow());
+            let found = order::search(&mut model, 0, effort(rows.len()), &mut mover.order, scratch, stops);
             if found.max_load == found.given {
                 return Ok(false);
             }
         }
     }
     let mut writer = Writer::new(out);
-    pass.write(&program, &model, &mut writer);
+    mover.write(&program, &model, &mut writer);
     let written = writer.end()?;
     let differs = |(new, old): (&Row, &Row)| (new.event, new.block, new.op) != (old.event, old.block, old.op);
     debug_assert_eq!(written, rows.len());
     Ok(out.iter().zip(rows).any(differs))
 }
 
-impl Pass<'_> {
+impl Mover<'_> {
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {

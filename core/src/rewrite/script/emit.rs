@@ -18,7 +18,7 @@ workspace! {
             touched[BlockId]: u32[blocks],
         }
         records {
-            there[BlockId]: bool[blocks],
+            on_device[BlockId]: bool[blocks],
             /// A recomputation must not update a persistent block, such as a running mean, a second time.
             left_out[BlockId]: bool[blocks],
         }
@@ -37,14 +37,14 @@ pub(in crate::rewrite) fn write(
     let mut writer = Writer::new(out);
     let mut emitter = Emitter::lend(steps, program.size.len(), &mut scratch);
     emitter.list_frees(values, script);
-    let Emitter { freed, touched: _, there, left_out } = &mut emitter;
+    let Emitter { freed, touched: _, on_device, left_out } = &mut emitter;
     for (i, step) in (0..).zip(script.iter()) {
         let Some((g, rerun)) = step.run() else { continue };
         let op = program.op(g);
         let op = if let (true, Op::First(k)) = (rerun, op) { Op::Rerun(k) } else { op };
         for r in values.references(g) {
-            if r.writes && r.is_managed() && !there.get(r.block) {
-                there.set(r.block, true);
+            if r.writes && r.is_managed() && !on_device.get(r.block) {
+                on_device.set(r.block, true);
                 writer.event(Event::Malloc, r.block, program.size[r.block], op);
             }
             left_out.set(r.block, rerun && r.updated);
@@ -66,7 +66,7 @@ pub(in crate::rewrite) fn write(
         let mut next = freed[i][0];
         while next > 0 {
             if let Some(Step::Free(block)) = script.at(next - 1) {
-                there.set(block, false);
+                on_device.set(block, false);
                 writer.event(Event::Free, block, 0, Op::None);
             }
             next = freed[next - 1][1];

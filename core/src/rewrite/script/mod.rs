@@ -1,10 +1,9 @@
 //! The script of a recomputation: which operators run, which are recomputed, and which blocks are freed, in order.
 //!
-//! Every method that decides what is recomputed makes a script: the search for recomputation, an exact search, or
-//! [`follow`] where the order of the runs is given. [`emit`] writes the rows of any script.
+//! Every method that decides what is recomputed makes a script: the walks over the operators, and the exact search.
+//! [`emit`] writes the rows of any script.
 
 pub(super) mod emit;
-pub(super) mod follow;
 
 use super::ids::BlockId;
 use super::values::Values;

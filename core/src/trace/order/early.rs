@@ -1,16 +1,22 @@
 //! Improves a given order of the operators: an operator runs as soon as it is ready if that lowers the load, which is
 //! the bytes that are alive.
 //!
-//! After each operator, the operators that are ready are looked at. One that lowers the load and needs no more than the
-//! max load of the given order runs next; of several, the one with the lowest number. When there is none, the next
-//! operator of the given order runs. Cost: O(operators · operators that are ready), times the tensors that each
+//! After each operator, the operators that are ready are looked at. One that lowers the load (or, if so asked, does not
+//! raise it) and needs no more than the max load of the given order runs next; of several, the one with the lowest
+//! number. When there is none, the next operator of the given order runs. Cost: O(operators · operators that are ready), times the tensors that each
 //! touches.
 
 use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
-pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    Lowers,
+    DoesNotRaise,
+}
+
+pub(crate) fn early(model: &Model<'_>, which: Early, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());
     given.copy_from(order);
@@ -27,7 +33,8 @@ pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut
             order[place] = operator;
             place += 1;
             let steps = walk.ready().iter().map(|&operator| (operator, walk.step(operator)));
-            next = steps.filter(|&(_, (peak, load))| peak <= most && load < walk.load).min_by_key(|step| step.0);
+            let below = walk.load.saturating_add(u64::from(which == Early::DoesNotRaise));
+            next = steps.filter(|&(_, (peak, load))| peak <= most && load < below).min_by_key(|step| step.0);
         }
     }
 }

@@ -16,6 +16,12 @@ fn options(rows: &[Row], blocks: usize, bytes_per_s: f64) -> Options {
     Options { using, work: 500, ..Options::new(peak * 2 / 5, Device::symmetric(bytes_per_s)) }
 }
 
+/// Too small for what has to leave, which no bound knows.
+fn small_host(options: &Options) -> Options {
+    let device = Device { host_capacity: Some(8 * MIB), ..options.device };
+    Options { using: SWAP, device, ..*options }
+}
+
 #[test]
 fn the_best_that_is_told_is_the_result() {
     let (rows, blocks, operators) = recorded();
@@ -47,7 +53,10 @@ fn the_best_that_is_told_is_the_result() {
 fn the_schedule_of_least_load_is_told() {
     let (rows, blocks, operators) = recorded();
     let recorded = Recorded { rows: &rows, operators: &operators, blocks };
-    let options = Options { using: SWAP, limit: 1, ..options(&rows, blocks, 8e9) };
+    let options = small_host(&options(&rows, blocks, 8e9));
+    let needed = run_recorded(&recorded, &Options { limit: 1, ..options });
+    let Err(Error::Impossible { needed, .. }) = needed else { panic!("1 byte is too little") };
+    let options = Options { limit: needed, ..options };
     let mut told = Vec::new();
     let refused = run_watched(&recorded, &options, &mut |progress| {
         if let Progress::Tried(tried) = progress {
@@ -55,7 +64,7 @@ fn the_schedule_of_least_load_is_told() {
         }
         ControlFlow::Continue(())
     });
-    let Err(Error::OverLimit { least, .. }) = refused else { panic!("1 byte is too little") };
+    let Err(Error::OverLimit { least, .. }) = refused else { panic!("{refused:?}") };
     assert!(told.contains(&least), "{least} {told:?}");
 }
 
@@ -98,50 +107,47 @@ fn what_is_stopped_gives_the_best_so_far() {
 }
 
 #[test]
-fn work_ends_with_the_patience_or_with_the_order() {
-    let lengths = Lengths::of(&[], 0);
-    let output = Output {
-        rows: &mut vec![Row::default(); lengths.rows],
-        timings: &mut [],
-        blocks: &mut [],
-        names: &mut [],
-        offsets: &mut [],
-    };
-    let mut watch = |_: &Progress| ControlFlow::Continue(());
-    let mut stage = Stage::new(lengths, 0, 1, output, &mut watch, &mut Workspace::new(&mut [], &mut []));
-    let Stage { made, kept, .. } = &mut stage;
-    kept.begin(10);
-    kept.begin_order(0);
-    kept.spend(10);
-    assert!(!kept.is_spent());
-    kept.spend(1);
-    assert!(kept.is_spent());
-    kept.offer(made, (1.0, 1), Policy::Auto);
-    assert!(!kept.is_spent());
-    kept.spend(stage::MOST);
-    assert!(kept.is_spent() && kept.is_enough());
-    kept.begin_order(0);
-    assert!(!kept.is_spent() && !kept.is_enough());
-    kept.clear();
-    assert!(kept.is_spent());
-    kept.begin(10);
-    assert!(!kept.is_spent());
+fn whoever_stops_at_the_first_schedule_that_fits_has_it() {
+    let (rows, blocks, operators) = recorded();
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+    for bytes_per_s in [1e9, 8e9, 64e9] {
+        let options = options(&rows, blocks, bytes_per_s);
+        let (mut tried, mut found) = (0, f64::NAN);
+        let kept = run_watched(&recorded, &options, &mut |progress| match progress {
+            Progress::Tried(tried) if tried.footprint <= tried.limit => {
+                found = tried.overhead_ns;
+                ControlFlow::Break(())
+            }
+            Progress::Tried(_) => {
+                tried += 1;
+                ControlFlow::Continue(())
+            }
+            Progress::Working => ControlFlow::Continue(()),
+        });
+        let (_, footprint, overhead) = kept.unwrap();
+        assert!(footprint <= options.limit && found.is_finite() && overhead.is_finite());
+        assert!(
+            tried < 2 * crate::rewrite::fit::Strategy::ALL.len(),
+            "{tried} schedules came before the plainest that fits"
+        );
+    }
 }
 
 #[test]
-fn a_refusal_without_patience_names_a_limit_that_works() {
+fn a_refusal_without_work_names_a_limit_that_works() {
     let (rows, blocks, operators) = recorded();
     let recorded = Recorded { rows: &rows, operators: &operators, blocks };
-    let options = options(&rows, blocks, 8e9);
+    let options = small_host(&options(&rows, blocks, 8e9));
     let mut tried = 0;
     let mut fit = |limit| {
         let mut watch = |progress: &Progress| {
             tried += u32::from(matches!(progress, Progress::Tried(_)));
             ControlFlow::Continue(())
         };
-        run_patiently(&recorded, &Options { limit, ..options }, &mut watch, 0)
+        run_within(&recorded, &Options { limit, ..options }, &mut watch, Budget::SPENT)
     };
-    let Err(Error::OverLimit { least, .. }) = fit(options.limit / 16) else { panic!("it fits") };
+    let Err(Error::Impossible { needed, .. }) = fit(1) else { panic!("it fits") };
+    let Err(Error::OverLimit { least, .. }) = fit(needed) else { panic!("it fits") };
     let (_, footprint, _) = fit(least).unwrap();
     assert!(footprint <= least && tried < 100, "{tried}");
 }

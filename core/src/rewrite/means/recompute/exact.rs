@@ -26,7 +26,6 @@ use crate::heap::Heap;
 use crate::id::{Id, ids};
 use crate::list::List;
 use crate::rewrite::ids::BlockId;
-use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::values::Owner;
 use crate::workspace::workspace;
@@ -43,9 +42,8 @@ const fn states(blocks: usize) -> usize {
 }
 
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let steps = most_rows(rows);
-    let script = List::<Step>::LEN.times(2 * steps).and(Follower::workspace(steps, blocks));
-    Problem::workspace(rows, blocks).and(States::workspace(states(blocks))).and(script)
+    let path = List::<StateId>::LEN.times(states(blocks));
+    Problem::workspace(rows, blocks).and(States::workspace(states(blocks))).and(path)
 }
 
 ids! {
@@ -76,6 +74,7 @@ workspace! {
         }
         records {
             maker[ValueId]: Option<u32>[MOST_VALUES as usize],
+            block[ValueId]: BlockId[MOST_VALUES as usize],
             value[BlockId]: Option<ValueId>[blocks],
         }
         state {
@@ -153,6 +152,17 @@ impl States<'_> {
         Ok(())
     }
 
+    /// From the last to the first; the state in which nothing has run is left out.
+    fn path_to<'s>(&self, end: StateId, scratch: &mut Workspace<'s>) -> List<'s, StateId> {
+        let mut path = List::lend(self.set.len(), scratch);
+        let mut state = end;
+        while let Some(parent) = self.parent.get(state) {
+            path.push(state);
+            state = parent;
+        }
+        path
+    }
+
     fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = StateId::of(u32::MAX - number);
@@ -195,17 +205,40 @@ impl Recomputer<'_> {
             self.optimum = true;
             return least;
         };
-        let steps = most_rows(program.rows.len());
-        let Some(runs) = runs_to(&states, end, steps, &mut scratch) else { return least };
-        let mut follower = Follower::lend(steps, program.size.len(), &mut scratch);
-        let found = self.follow(&mut follower, &runs, limit).filter(|found| found.excess == 0);
-        // A script with more rows than there is room for is not made, and then nothing is proved of `least`.
-        self.optimum = found.is_some();
-        let found = found.filter(|found| least.is_none_or(|least| *found < least));
-        if found.is_some() {
-            self.keep_script(follower.script());
+        // A script with more rows than there is room for is not kept, and then nothing is proved of `least`.
+        let path = states.path_to(end, &mut scratch);
+        self.optimum = self.write_path(&problem, &states, &path, false).is_some();
+        if !self.optimum {
+            return least;
         }
-        found.or(least)
+        self.best.clear();
+        self.write_path(&problem, &states, &path, true);
+        Some(Cost { excess: 0, delay: states.cost[end] })
+    }
+
+    /// None if there is no room for the rows.
+    fn write_path(
+        &mut self,
+        problem: &Problem<'_>,
+        states: &States<'_>,
+        path: &List<'_, StateId>,
+        keeps: bool,
+    ) -> Option<()> {
+        let (mut rows, mut before) = (0, State { at: 0, set: 0, cost: 0 });
+        for i in path.iter().rev() {
+            let state = states.state(i);
+            let ran = states.ran.get(i).map(|operator| Step::of(operator, state.at == before.at));
+            let made = ran.and_then(Step::run).map_or(0, |(operator, _)| problem.writes[operator]);
+            let freed = each((before.set | made) & !state.set).map(|value| Step::Free(problem.block.get(value)));
+            for step in ran.into_iter().chain(freed) {
+                rows += step.most_rows(self.values);
+                if keeps {
+                    self.best.push(step);
+                }
+            }
+            before = state;
+        }
+        usize::try_from(rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len())).then_some(())
     }
 
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
@@ -224,6 +257,7 @@ impl Recomputer<'_> {
                     problem.values += 1;
                     problem.value.set(r.block, Some(value));
                     problem.size[value] = program.size[r.block];
+                    problem.block.set(value, r.block);
                     problem.maker.set(value, values.maker(r.version));
                     let movable = values.owner(r.block) == Owner::Managed;
                     problem.movable |= if movable { value.alone() } else { 0 };
@@ -296,9 +330,9 @@ impl Recomputer<'_> {
 
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
-        let there = problem.reads[g] & !set == 0;
+        let on_device = problem.reads[g] & !set == 0;
         let missing = || problem.writes[g] & !set & problem.useful[at] > 0;
-        there && (g == at || missing() && values.may_recompute(g, at))
+        on_device && (g == at || missing() && values.may_recompute(g, at))
     }
 
     /// 0 if there is none. The input is lost, so it must be evictable or needed by nobody.
@@ -328,22 +362,4 @@ impl Recomputer<'_> {
         }
         Some(sum)
     }
-}
-
-fn runs_to<'s>(states: &States<'_>, end: StateId, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
-    let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
-    let mut state = end;
-    while let Some(parent) = states.parent.get(state) {
-        if let Some(operator) = states.ran.get(state) {
-            let recomputed = states.at[state] == states.at[parent];
-            if !back.push(Step::of(operator, recomputed)) {
-                return None;
-            }
-        }
-        state = parent;
-    }
-    for run in back.iter().rev() {
-        runs.push(run);
-    }
-    Some(runs)
 }

@@ -11,22 +11,17 @@
 //! end by simulated annealing, and keeps the best script.
 
 pub(in crate::rewrite) mod exact;
-pub(in crate::rewrite) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use core::num::NonZeroU64;
-
 use crate::id::Id;
-use crate::list::List;
 use crate::rewrite::anneal::{Cooling, Random};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::program::Program;
-use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step, emit};
-use crate::rewrite::values::Values;
-use crate::table::{Record, Table};
+use crate::rewrite::values::{Values, VersionId};
+use crate::table::Table;
 use crate::trace::Row;
 use crate::workspace::workspace;
 use crate::{Error, Workspace};
@@ -53,47 +48,33 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// A move changes three at most.
-const DISTURBED: usize = 4;
-
-/// The temperature at the start, as a fraction of the time at which the last operator begins.
-const HEAT: f64 = 0.0005;
-
-/// Parts of the work, at least; after each, annealing ends if it makes too little progress.
-const PATIENCE: u64 = 6;
-const PATIENCE_ROWS: usize = 2500;
-const PROGRESS: u64 = 300;
-
-const REMEMBERS: u64 = 16;
-/// A move sets a weight to e^x, x between -`STEP` and `STEP`.
-const STEP: f64 = 3.0;
-
 const ROUNDS: u32 = 6;
 
 const NEAR: u32 = 9;
 
-#[derive(Clone, Copy)]
-struct Weight {
-    block: BlockId,
-    weight: f64,
-}
-
-impl Record for Weight {
-    type Kept = [u64; 2];
-    fn keep(self) -> [u64; 2] {
-        [self.block.number().into(), self.weight.to_bits()]
-    }
-    fn kept([block, weight]: [u64; 2]) -> Self {
-        Self { block: BlockId::of(u32::try_from(block).unwrap_or(0)), weight: f64::from_bits(weight) }
-    }
-}
+const DISTURBED: usize = 3;
+/// A weight is set to e^x, x between -`STEP` and `STEP`.
+const STEP: f64 = 3.0;
+/// The temperature at the start, as a part of the time at which the last operator begins.
+const HEAT: f64 = 0.0005;
+/// The search ends where one of so many parts of the work gains less than 1/`PROGRESS`.
+const PARTS: u64 = 6;
+const PROGRESS: u64 = 300;
 
 workspace! {
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, least: u64, seed: u64) {
+        tables {
+            /// Bytes of spared values that swaps are to have away.
+            allowance: u64[rows + 2],
+        }
+        records {
+            /// Operators that [`Recomputer::dearest`] has named.
+            named: bool[rows + 1],
+        }
         lists {
             best: Step[most_rows(rows)],
-            movable: BlockId[blocks],
-            disturbed: Weight[DISTURBED],
+            disturbed: BlockId[DISTURBED],
+            undisturbed: f64[DISTURBED],
         }
         parts {
             walk: Walk(rows, blocks; values, least),
@@ -109,12 +90,7 @@ workspace! {
 
 impl<'a> Recomputer<'a> {
     pub(in crate::rewrite) fn new(values: &'a Values<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
-        let program = values.program;
-        let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, least, seed, scratch);
-        for block in program.blocks().filter(|&b| values.can_recompute(b) && program.size[b] >= least) {
-            recomputer.movable.push(block);
-        }
-        recomputer
+        Self::lend(values.program.rows.len(), values.program.size.len(), values, least, seed, scratch)
     }
 
     pub(in crate::rewrite) const fn work_in_place(&mut self) {
@@ -141,10 +117,64 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
+    /// Of the operators that the best script recomputes, the one that takes longest in all and was not named before.
+    pub(in crate::rewrite) fn dearest(&mut self) -> Option<u32> {
+        let program = self.values.program;
+        let recomputed = self.best.iter().filter_map(Step::run).filter(|&(g, rerun)| rerun && !self.named.get(g));
+        let (g, _) = recomputed.max_by_key(|&(g, _)| (program.duration(g), u32::MAX - g))?;
+        self.named.set(g, true);
+        Some(g)
+    }
+
+    pub(in crate::rewrite) fn spare_values(&mut self, operator: u32, spared: bool) {
+        for made in self.values.made(operator) {
+            self.walk.spared.set(made.block, spared);
+        }
+    }
+
+    /// Spared values are taken to be away in their longest idle time, so that no others are recomputed in their stead.
+    /// Returns the bytes to add to the limit; the headroom takes them back where they are not away.
+    pub(in crate::rewrite) fn allow_spared(&mut self) -> u64 {
+        let Self { values, walk, allowance, .. } = self;
+        allowance.fill(0);
+        for version in VersionId::each(0..values.versions) {
+            let block = values.block(version);
+            let Some(mut before) = values.maker(version).filter(|_| walk.spared.get(block)) else { continue };
+            let (mut away, (first, end)) = ([0, 0], values.uses(version));
+            for user in (first..end).map(|i| values.user(i)) {
+                if user.saturating_sub(before) > away[1] - away[0] {
+                    away = [before + 1, user.max(before + 1)];
+                }
+                before = user;
+            }
+            let size = values.program.size[block];
+            allowance[away[0]] = allowance[away[0]].wrapping_add(size);
+            allowance[away[1]] = allowance[away[1]].wrapping_sub(size);
+        }
+        let mut most = 0;
+        for o in 0..=values.program.operators {
+            let before = o.checked_sub(1).map_or(0, |before| allowance[before]);
+            allowance[o] = allowance[o].wrapping_add(before);
+            most = most.max(allowance[o]);
+        }
+        let headroom = walk.headroom();
+        for o in 0..=values.program.operators {
+            headroom[o] = headroom[o].saturating_add(most - allowance[o]);
+        }
+        most
+    }
+
+    pub(in crate::rewrite) fn spare_nothing(&mut self) {
+        self.walk.spared.fill(false);
+        self.named.fill(false);
+    }
+
     /// Evicts only the cheapest `part` / `whole` of the bytes that can be recomputed.
-    pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
+    pub(in crate::rewrite) fn evict_cheapest(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
-            let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);
+            let large = |block: &BlockId| self.values.program.size[*block] >= self.walk.least;
+            let movable = self.values.program.blocks().filter(|&block| self.values.can_recompute(block)).filter(large);
+            let cheap = movable.filter(|&block| self.walk.price(block) <= most);
             cheap.map(|block| self.values.program.size[block]).fold(0, u64::saturating_add)
         };
         let enough = sum(f64::INFINITY) / whole * part;
@@ -157,7 +187,7 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
+    pub(in crate::rewrite) fn plan(&mut self, limit: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
         self.walk.work = 0;
@@ -180,7 +210,7 @@ impl<'a> Recomputer<'a> {
                     (self.preference, rounds) = (preference, round);
                     self.keep();
                 }
-                if least == Some(Cost::default()) || self.walk.work > work {
+                if least == Some(Cost::default()) {
                     break 'preferences;
                 }
                 if found.is_none() || found == before {
@@ -196,12 +226,12 @@ impl<'a> Recomputer<'a> {
             let found = self.walk.walk(self.preference, limit, Cost::MOST);
             self.learn(found);
         }
-        Some(self.improve(least?, limit, work))
+        least
     }
 
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
-        self.walk.forget();
+        self.walk.clear_memory();
     }
 
     fn learn(&mut self, found: Option<Cost>) {
@@ -212,7 +242,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
+    pub(in crate::rewrite) fn replan(&mut self, limit: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
         for _ in 1..ROUNDS {
@@ -223,86 +253,93 @@ impl<'a> Recomputer<'a> {
             found = self.walk.walk(self.preference, limit, Cost::MOST)?;
         }
         self.keep();
-        Some(self.improve(found, limit, work))
+        Some(found)
     }
 
-    /// Kept if the excess falls, or is the same with no more time, or by chance with a little more.
+    /// The weights of a few blocks are changed at random, again and again. Kept if the excess falls, or is the same with
+    /// no more time, or by chance with a little more.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "times in ns, and a temperature"
     )]
-    fn improve(&mut self, mut least: Cost, limit: u64, work: u64) -> Cost {
-        let values = self.values;
-        let end = values.program.access_time[values.program.operators.saturating_sub(1)] as f64;
-        let parts = u64::try_from(values.program.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
-        let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
+    pub(in crate::rewrite) fn anneal(&mut self, mut least: Cost, limit: u64, work: u64) -> Cost {
+        let program = self.values.program;
+        let end = program.access_time[program.operators.saturating_sub(1)] as f64;
         let cooling = Cooling { heat: HEAT * end, work };
-        let mut present = least;
-        // The least cost at the last check of progress, and the work done by then.
-        let (mut before, mut since) = (least, self.walk.work);
-        while self.walk.work < work && least > Cost::default() && !self.movable.is_empty() {
-            if self.walk.work - since > patience.get() {
-                let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
-                // At this pace the best script would not get within the limit with the work that is left.
-                let left = (work - self.walk.work) / patience;
-                let late = least.excess > (before.excess - least.excess).saturating_mul(left);
-                if stands || late {
+        self.walk.work = 0;
+        let (mut present, mut since, mut before) = (least, 0, least);
+        while self.walk.work < work && least > Cost::default() {
+            if self.walk.work - since > work / PARTS {
+                if least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS {
                     break;
                 }
-                (before, since) = (least, self.walk.work);
+                (since, before) = (self.walk.work, least);
             }
-            let remembers = self.random.once_in(REMEMBERS);
-            if remembers {
-                self.walk.keep_memory();
-                self.walk.walk(self.preference, limit, Cost::MOST);
-                self.walk.remember();
-            } else {
-                self.disturb();
+            if !self.disturb() {
+                break;
             }
             let cutoff = cooling.cutoff(present.delay as f64, self.walk.work, &mut self.random);
-            let most = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
-            let most = Cost { excess: present.excess, delay: most };
-            let found = self
-                .walk
-                .walk(self.preference, limit, most)
-                .filter(|found| found.excess < present.excess || found.delay as f64 <= cutoff);
-            match found {
-                Some(found) => {
-                    present = found;
-                    if found < least {
-                        least = found;
-                        self.keep();
-                    }
-                }
-                None if remembers => self.walk.restore_memory(),
-                None => self.restore(),
+            let delay = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
+            let found = self.walk.walk(self.preference, limit, Cost { delay, ..present });
+            let Some(found) = found.filter(|found| found.excess < present.excess || found.delay as f64 <= cutoff)
+            else {
+                self.restore();
+                continue;
+            };
+            present = found;
+            if found < least {
+                least = found;
+                self.keep();
             }
         }
         least
     }
 
+    fn disturb(&mut self) -> bool {
+        self.disturbed.clear();
+        self.undisturbed.clear();
+        let blocks = u32::try_from(self.values.program.size.len()).unwrap_or(u32::MAX);
+        for _ in 0..=self.random.below(3) {
+            let mut drawn = (0..64).map(|_| BlockId::of(self.random.below(blocks)));
+            let Some(block) = drawn.find(|&block| self.walk.may_evict(block)) else { break };
+            let factor = libm::exp(STEP * (2.0 * self.random.unit() - 1.0));
+            self.disturbed.push(block);
+            self.undisturbed.push(self.walk.weight().get(block));
+            self.walk.weight().set(block, factor);
+        }
+        self.disturbed.len() > 0
+    }
+
+    fn restore(&mut self) {
+        while let (Some(block), Some(weight)) = (self.disturbed.pop(), self.undisturbed.pop()) {
+            self.walk.weight().set(block, weight);
+        }
+    }
+
+    /// By one preference; false if the load cannot be brought down to `limit` so.
+    pub(in crate::rewrite) fn reach(&mut self, limit: u64) -> bool {
+        self.begin();
+        for _ in 0..ROUNDS {
+            let walked = self.walk.walk(PREFERENCES[0], limit, Cost::MOST);
+            if walked.is_some_and(|walked| walked.excess == 0) {
+                self.keep();
+                return true;
+            }
+            self.learn(walked);
+        }
+        false
+    }
+
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
-        self.walk.weight().fill(1.0);
         self.walk.keeps_sources = false;
         while high - low > (most >> NEAR).max(1) {
             let limit = low + (high - low) / 2;
-            self.begin();
-            let mut found = false;
-            for _ in 0..ROUNDS {
-                let walked = self.walk.walk(PREFERENCES[0], limit, Cost::MOST);
-                found = walked.is_some_and(|walked| walked.excess == 0);
-                if found {
-                    break;
-                }
-                self.learn(walked);
-            }
-            if found {
+            if self.reach(limit) {
                 (high, least) = (limit, Some(limit));
-                self.keep();
             } else {
                 low = limit;
             }
@@ -314,34 +351,7 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(self.walk.script());
     }
 
-    fn keep_script(&mut self, script: &List<'_, Step>) {
-        self.best.copy_from(script);
-    }
-
-    fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
-        follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
-    }
-
     pub(in crate::rewrite) fn rows(&self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
-    }
-
-    fn disturb(&mut self) {
-        self.disturbed.clear();
-        let n = 1 + self.random.number() % 3;
-        for _ in 0..n {
-            let movable = self.random.below(self.movable.len());
-            let Some(block) = self.movable.at(movable) else { return };
-            let factor = libm::exp(STEP * (2.0 * self.random.unit() - 1.0));
-            let weight = self.walk.weight();
-            self.disturbed.push(Weight { block, weight: weight.get(block) });
-            weight.set(block, factor);
-        }
-    }
-
-    fn restore(&mut self) {
-        while let Some(Weight { block, weight }) = self.disturbed.pop() {
-            self.walk.weight().set(block, weight);
-        }
     }
 }

@@ -82,13 +82,14 @@ workspace! {
             holds[BlockId]: Option<VersionId>[blocks],
             /// Wrongly evicted in this walk: memory was too small to recompute its value.
             blamed[BlockId]: bool[blocks],
+            /// Not to be evicted, so that only swaps may take it away.
+            pub(in crate::rewrite) spared[BlockId]: bool[blocks],
             price[BlockId]: f64[blocks],
             weight[BlockId]: f64[blocks],
         }
         lists {
             noted: Noted[rows],
             remembered: Noted[rows],
-            kept: Noted[rows],
             /// Operators to recompute, each for the one below it, with the next access to look at.
             stack: [u32; 2][rows + 1],
             closure: Visit[2 * CLOSURE as usize],
@@ -104,7 +105,7 @@ workspace! {
             /// False until a walk fails because a source was lost, as to find them takes time.
             pub(in crate::rewrite) keeps_sources: bool = false,
             source_is_lost: bool = false,
-            least: u64 = least,
+            pub(in crate::rewrite) least: u64 = least,
             passed: u32 = 0,
             count: u32 = 0,
             pub(in crate::rewrite) in_place: bool = false,
@@ -125,7 +126,7 @@ impl<'a> Walk<'a> {
     fn begin(&mut self) {
         self.weight.fill(1.0);
         self.values.recompute_costs(&mut self.price);
-        self.forget();
+        self.clear_memory();
     }
 
     pub(in crate::rewrite) fn price(&self, block: BlockId) -> f64 {
@@ -154,22 +155,13 @@ impl<'a> Walk<'a> {
         &mut self.headroom
     }
 
-    pub(in crate::rewrite) fn forget(&mut self) {
+    pub(in crate::rewrite) fn clear_memory(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
-        self.list_virtual();
-    }
-
-    pub(in crate::rewrite) fn keep_memory(&mut self) {
-        self.kept.copy_from(&self.remembered);
-    }
-
-    pub(in crate::rewrite) fn restore_memory(&mut self) {
-        self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
@@ -210,7 +202,7 @@ impl<'a> Walk<'a> {
         }
         for g in 0..values.program.operators {
             self.now = g;
-            self.virtual_uses_pass();
+            self.skip_virtual_uses();
             self.run_first(g)?;
         }
         // Frees the values that were kept for a recomputation that was not needed in the end.
@@ -381,7 +373,7 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    fn virtual_uses_pass(&mut self) {
+    fn skip_virtual_uses(&mut self) {
         while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
             self.stale.insert(self.values.block(noted.version));
             self.passed += 1;

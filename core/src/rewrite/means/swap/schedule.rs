@@ -2,10 +2,8 @@
 //! which no operator accesses a block; it is *in use* if the block is off the device in it.
 //!
 //! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
-//! again at *take*. Boundary o lies before operator o. If give and take are equal, the gap is not in use. Each boundary
-//! has two lists of gaps in use, sorted by the numbers of the gaps: list 0 has those whose blocks are freed there, list
-//! 1 those whose blocks are allocated again there. A block that is on the host when the iteration begins is not freed
-//! then: its gap is not in list 0. One that is there when it ends is not allocated again: its gap is not in list 1. The
+//! again at *take*. Boundary o lies before operator o. If give and take are equal, the gap is not in use. A block that is
+//! on the host when the iteration begins is not freed then; one that is there when it ends is not allocated again. The
 //! load of each operator, the bytes alive while it runs, depends on the positions alone. So does the time, which a
 //! simulation in one pass over the operators finds:
 //!
@@ -20,7 +18,7 @@
 //! the gap's end, where a version can be copied out, and where a link becomes idle while copies wait. Cost: O(gaps in
 //! use · log(operators) + operators / 64) a simulation.
 
-mod pass;
+mod simulate;
 
 use super::agenda::Agenda;
 use super::load::Load;
@@ -31,7 +29,7 @@ use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps, NONE, VersionId};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
-use crate::table::{Field, Table, record};
+use crate::table::{Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
@@ -48,10 +46,6 @@ workspace! {
         tables {
             /// Give and take; equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// List 0 frees, list 1 allocates again; 1 + the first gap, 0 for none. Sorted by number.
-            first: [u32; 2][rows + 2],
-            before[GapId]: [u32; 2][rows + blocks],
-            after[GapId]: [u32; 2][rows + blocks],
             /// The boundary at which its copy out is due; [`NONE`] if it needs none.
             due[VersionId]: u32[rows + blocks],
             headroom: u64[rows + 2],
@@ -80,6 +74,8 @@ workspace! {
         }
         parts {
             used[GapId]: Members(rows + blocks),
+            frees: Chains(rows, blocks),
+            allocs: Chains(rows, blocks),
             agenda: Agenda(rows + 2),
             load: Load(rows + 2; gaps.program.operators),
             waiting_out[VersionId]: Heap(rows + blocks),
@@ -313,18 +309,21 @@ impl<'a> Schedule<'a> {
             self.load.add(from.min(to), from.max(to), bytes);
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
-        for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            // A block that is on the host when the iteration begins is not freed. A block that is on the host when it
-            // ends is not allocated again.
-            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
-            if was_used && is_used && old == new {
-                continue;
-            }
-            if was_used && !outside(old) {
-                self.unlink(list, old, gap);
-            }
-            if is_used && !outside(new) {
-                self.link(list, new, gap);
+        let freed = |used: bool, give: u32| (used && give > 0).then_some(give);
+        let allocated = |used: bool, take: u32| (used && g.kind != GapKind::Tail).then_some(take);
+        for (chains, old, new) in [
+            (&mut self.frees, freed(was_used, old_give), freed(is_used, give)),
+            (&mut self.allocs, allocated(was_used, old_take), allocated(is_used, take)),
+        ] {
+            if old != new {
+                if let Some(boundary) = old {
+                    chains.unlink(boundary, gap);
+                    self.agenda.remove(boundary);
+                }
+                if let Some(boundary) = new {
+                    chains.link(boundary, gap);
+                    self.agenda.add(boundary);
+                }
             }
         }
         self.positions[gap] = [give, take];
@@ -377,44 +376,46 @@ impl<'a> Schedule<'a> {
             if was_due { self.agenda.remove(release) } else { self.agenda.add(release) }
         }
     }
+}
 
-    /// Sorted by gap, so that rows do not depend on the order of decisions.
-    fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
-        // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
-        let list = list & 1;
-        self.agenda.add(boundary);
-        let (mut before, mut next) = (None, self.first(list, boundary));
+workspace! {
+    /// Of each boundary, the gaps that change there, sorted by number, so that rows do not depend on the order of
+    /// decisions.
+    struct Chains<'a>(rows, blocks) {
+        records {
+            first: Option<GapId>[rows + 2],
+            before[GapId]: Option<GapId>[rows + blocks],
+            after[GapId]: Option<GapId>[rows + blocks],
+        }
+    }
+}
+
+impl Chains<'_> {
+    fn link(&mut self, boundary: u32, gap: GapId) {
+        let (mut before, mut next) = (None, self.first.get(boundary));
         while let Some(other) = next.filter(|&other| other < gap) {
-            (before, next) = (next, self.after(list, other));
+            (before, next) = (next, self.after.get(other));
         }
-        self.before[gap][list] = before.keep();
-        self.after[gap][list] = next.keep();
-        self.join(list, boundary, before, Some(gap));
+        self.before.set(gap, before);
+        self.after.set(gap, next);
+        self.join(boundary, before, Some(gap));
         if let Some(next) = next {
-            self.before[next][list] = Some(gap).keep();
+            self.before.set(next, Some(gap));
         }
     }
 
-    fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
-        let list = list & 1;
-        self.agenda.remove(boundary);
-        let (before, after) = (Option::kept(self.before[gap][list]), self.after(list, gap));
-        self.join(list, boundary, before, after);
+    fn unlink(&mut self, boundary: u32, gap: GapId) {
+        let (before, after) = (self.before.get(gap), self.after.get(gap));
+        self.join(boundary, before, after);
         if let Some(after) = after {
-            self.before[after][list] = before.keep();
+            self.before.set(after, before);
         }
     }
 
-    fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
-        let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
-        place[list & 1] = next.keep();
-    }
-
-    fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
-        Field::kept(self.first[boundary][list & 1])
-    }
-
-    fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
-        Field::kept(self.after[gap][list & 1])
+    fn join(&mut self, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
+        match before {
+            None => self.first.set(boundary, next),
+            Some(before) => self.after.set(before, next),
+        }
     }
 }

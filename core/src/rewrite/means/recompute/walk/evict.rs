@@ -66,7 +66,7 @@ impl Walk<'_> {
 
     pub(in crate::rewrite) fn may_evict(&self, block: BlockId) -> bool {
         let values = self.values;
-        let may = values.can_recompute(block) && self.price.get(block) <= self.most_price;
+        let may = values.can_recompute(block) && self.price.get(block) <= self.most_price && !self.spared.get(block);
         may && values.program.size[block] >= self.least
     }
 

@@ -14,7 +14,7 @@ const GRANULE: u64 = 512;
 
 /// The pool of one device and its default stream.
 #[derive(Debug, Default)]
-pub(crate) struct CnMem {
+pub(super) struct CnMem {
     segments: Segments,
     reserved: u64,
 }

@@ -5,9 +5,10 @@
 //!
 //! The orders are tried one after the other. The *present* order is the one that is being tried.
 
-use super::pass::Pass;
-use super::stage::{Base, Stage};
-use super::{Means, Options, joint, least_overhead};
+use super::fitter::Fitter;
+use super::lower_bound::needed;
+use super::stage::{Stage, Variant};
+use super::{Means, Options, strategies};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::order::{self, Reordering};
 use crate::rewrite::means::recompute::Recomputer;
@@ -18,11 +19,12 @@ use crate::rewrite::values::Values;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
+const ORDERS: [Option<Reordering>; 4] =
+    [None, Some(Reordering::Early), Some(Reordering::LeastLoad), Some(Reordering::Late)];
+/// Of a longer trace a variant more takes too long.
+const LATE_ROWS: usize = 1_000;
 
 const PROBES: u32 = 7;
-/// Lower bounds computed to skip limits. None where swaps may be used: a search just below takes too long.
-const BOUNDS: u32 = 14;
 const PROBE: u64 = 16;
 
 /// Blocks smaller than the max load / 2^`LEAST` are not freed for recomputation.
@@ -60,7 +62,7 @@ impl<'s> Orders<'s> {
         most: f64,
         mut stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
-        then: &mut dyn FnMut(&Bases<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
+        then: &mut dyn FnMut(&Variants<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
         let Self { recorded: original, options, .. } = *self;
         for reordering in ORDERS {
@@ -71,17 +73,25 @@ impl<'s> Orders<'s> {
             if !made || stage.stopped() {
                 continue;
             }
-            stage.kept.begin_order(original.rows.len());
+            stage.kept.budget.begin_order(original.rows.len());
             let recorded = &Recorded { rows: &*self.rows, ..*original };
             let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
             let plain = Rewritten { rows: recorded.rows, shared: recorded.rows, in_place: false };
             let (using, out) = (options.using.on(&options.device), [&mut *self.masked, &mut *self.shared]);
             let rich = means::rewrite(recorded, original, (using, options.alignment), scratch.reborrow(), out)?;
             let rich = (rich.shared != plain.rows).then_some(rich);
-            let starts = [rich, Some(plain)].map(|start| start.map(|trace| Base { original, trace, reordering }));
-            stage = then(&Bases { recorded, options, starts, peak, load_min }, stage, scratch.reborrow())?;
+            let list = [rich, Some(plain)].map(|trace| trace.map(|trace| Variant { original, trace, reordering }));
+            let needed = needed(recorded, &options.in_this_order(), scratch.reborrow())?;
+            let variants = Variants { recorded, options, list, peak, load_min, needed };
+            stage = then(&variants, stage, scratch.reborrow())?;
         }
         Ok(stage)
+    }
+
+    /// As `needed` of the module `lower_bound`, in any order that is allowed.
+    pub(super) fn needed(&mut self, mut scratch: Workspace<'_>) -> Result<u64, Error> {
+        self.make(None, scratch.reborrow(), &mut || false)?;
+        needed(&Recorded { rows: &*self.rows, ..*self.recorded }, self.options, scratch)
     }
 
     fn make(
@@ -97,6 +107,7 @@ impl<'s> Orders<'s> {
                 }
             }
             Some(_) if !self.options.using.has(Means::Order) => return Ok(false),
+            Some(Reordering::Late) if self.recorded.rows.len() > LATE_ROWS => return Ok(false),
             Some(reordering) => {
                 if !order::rewrite(self.recorded, reordering, scratch, self.rows, stops)? {
                     return Ok(false);
@@ -123,26 +134,27 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     Ok((swapper.peak(), swapper.load_min()))
 }
 
-pub(super) struct Bases<'s> {
+pub(super) struct Variants<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    starts: [Option<Base<'s>>; 2],
+    list: [Option<Variant<'s>>; 2],
     pub(super) peak: u64,
     pub(super) load_min: u64,
+    needed: u64,
 }
 
-impl Bases<'_> {
+impl Variants<'_> {
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
         most: f64,
         stage: Stage<'a, 'w>,
-        mut scratch: Workspace<'_>,
+        scratch: Workspace<'_>,
     ) -> Result<Stage<'a, 'w>, Error> {
-        if self.is_too_low(options.limit, scratch.reborrow())? {
+        if self.needed > options.limit {
             return Ok(stage);
         }
-        self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
+        self.each(options, most, stage, scratch, &mut |fitter| strategies::fit(fitter, self.peak))
     }
 
     pub(super) fn each<'a, 'w>(
@@ -151,25 +163,23 @@ impl Bases<'_> {
         most: f64,
         mut stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
-        then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
+        then: &mut dyn FnMut(&mut Fitter<'a, 'w, '_>) -> Result<(), Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
-        let &Self { recorded, starts, peak, .. } = self;
-        for base in starts.into_iter().flatten() {
+        let &Self { recorded, list, peak, .. } = self;
+        for variant in list.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let program = Program::new(base.trace.rows, recorded.numbers(), &mut scratch)?;
+            let program = Program::new(variant.trace.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();
             let mut recomputer = Recomputer::new(&values, peak >> LEAST, options.seed, &mut scratch);
-            if base.trace.in_place {
+            if variant.trace.in_place {
                 recomputer.work_in_place();
             }
-            // The cutoff that follows from the schedules of one trace does not hold for the next trace. Only where a
-            // means is tried alone, the cutoff is set from the best schedule of all traces.
-            stage.forget();
-            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
-            then(&mut pass)?;
-            stage = pass.into_stage();
+            stage.begin_variant();
+            let mut fitter = Fitter::new(recorded, options, variant, recomputer, scratch, stage);
+            then(&mut fitter)?;
+            stage = fitter.into_stage();
             if stage.overhead() <= most || stage.stopped() {
                 break;
             }
@@ -185,15 +195,7 @@ impl Bases<'_> {
         mut scratch: Workspace<'_>,
     ) -> Result<(Stage<'a, 'w>, u64), Error> {
         let options = self.options;
-        let mut low = least / 2;
-        let mut part = low / 2;
-        let bounds = if options.using.on(&options.device).has(Means::Swap) { 0 } else { BOUNDS };
-        for _ in 0..bounds {
-            if self.is_too_low(low + part, scratch.reborrow())? {
-                low += part;
-            }
-            part /= 2;
-        }
+        let mut low = (least / 2).max(self.needed.saturating_sub(1));
         for _ in 0..PROBES {
             // The footprint of a schedule for a higher limit may be below a limit that failed: then the search ends.
             let Some(between) = least.checked_sub(low).filter(|&bytes| bytes > 0) else { break };
@@ -216,10 +218,5 @@ impl Bases<'_> {
             }
         }
         Ok((stage, least))
-    }
-
-    fn is_too_low(&self, limit: u64, scratch: Workspace<'_>) -> Result<bool, Error> {
-        let using = self.options.using.without(Means::Order);
-        Ok(least_overhead(self.recorded, &Options { limit, using, ..*self.options }, scratch)?.is_infinite())
     }
 }

@@ -6,17 +6,18 @@
 
 /// A buffer of TFLM's planner.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     /// Its size, in bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The first and the last time at which the buffer is needed; both are -1 if it never is.
-    pub(crate) life: [i64; 2],
+    pub life: [i64; 2],
     /// The offset that the model tells, in bytes; none where the planner chooses it.
-    pub(crate) offset: Option<u64>,
+    pub offset: Option<u64>,
 }
 
 /// The offsets that TFLM gives these buffers.
-pub(crate) fn plan(buffers: &[Buffer]) -> Vec<u64> {
+#[must_use]
+pub fn plan(buffers: &[Buffer]) -> Vec<u64> {
     let told = (0..buffers.len()).filter(|&i| buffers[i].offset.is_some());
     let mut free: Vec<usize> = (0..buffers.len()).rev().filter(|&i| buffers[i].offset.is_none()).collect();
     free.sort_by_key(|&i| std::cmp::Reverse(buffers[i].bytes));
@@ -44,7 +45,8 @@ pub(crate) fn plan(buffers: &[Buffer]) -> Vec<u64> {
 }
 
 /// The bytes that TFLM takes for buffers: the head of its arena.
-pub(crate) fn head(buffers: &[Buffer]) -> u64 {
+#[must_use]
+pub fn head(buffers: &[Buffer]) -> u64 {
     plan(buffers).iter().zip(buffers).map(|(offset, b)| offset + b.bytes).max().unwrap_or(0)
 }
 

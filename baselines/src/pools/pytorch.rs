@@ -29,7 +29,7 @@ const OWN_GRANULE: u64 = 2 * MIB;
 
 /// The allocator of one device, used by one stream.
 #[derive(Debug, Default)]
-pub(crate) struct PyTorch {
+pub(super) struct PyTorch {
     small: Segments,
     large: Segments,
     reserved: u64,

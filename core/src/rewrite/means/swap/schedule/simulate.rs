@@ -13,7 +13,7 @@ impl Schedule<'_> {
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
         let operators = gaps.program.operators;
-        self.forget_last();
+        self.reset();
         let mut links = Links::new();
         let mut clock = 0.0;
         let mut g = 0;
@@ -65,7 +65,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    fn forget_last(&mut self) {
+    fn reset(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
         }
@@ -101,9 +101,9 @@ impl Schedule<'_> {
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
-        let mut next = self.first(0, boundary);
+        let mut next = self.frees.first.get(boundary);
         while let Some(gap) = next {
-            next = self.after(0, gap);
+            next = self.frees.after.get(gap);
             let g = gaps.gap(gap);
             if g.kind.is_read() && !self.is_clean(g.version) {
                 while self.copied.get(g.version) == 0.0 && self.waiting_out.len() > 0 {
@@ -116,17 +116,17 @@ impl Schedule<'_> {
             self.hand_in(links, *clock, done, boundary, emit);
             *clock = done;
         }
-        let mut next = self.first(0, boundary);
+        let mut next = self.frees.first.get(boundary);
         while let Some(gap) = next {
-            next = self.after(0, gap);
+            next = self.frees.after.get(gap);
             emit(Action::Free(gap));
         }
     }
 
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
-        let mut next = self.first(1, boundary);
+        let mut next = self.allocs.first.get(boundary);
         while let Some(gap) = next {
-            next = self.after(1, gap);
+            next = self.allocs.after.get(gap);
             let g = self.gaps.gap(gap);
             if g.kind.returns() {
                 self.waiting_in.push(gap);

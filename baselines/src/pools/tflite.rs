@@ -7,7 +7,8 @@ use sublet_core::Block;
 const ALIGNMENT: u64 = 64;
 
 /// The bytes that the arena takes.
-pub(crate) fn peak(blocks: &[Block]) -> u64 {
+#[must_use]
+pub fn peak(blocks: &[Block]) -> u64 {
     let begin = blocks.iter().map(|b| b.start).min().unwrap_or(0);
     let end = blocks.iter().map(|b| b.end).max().unwrap_or(0);
     let always = |b: &Block| b.start == begin && b.end == end;

@@ -1,23 +1,20 @@
-//! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept. An
-//! *arrangement* is such a combination, with the work that the searches for it may do.
+//! The work on one variant: schedules are made by each strategy, and the best is kept.
 //!
-//! Recomputation is planned in three ways: by *walks* over the operators, which free values where memory runs out and
-//! recompute them before their next use; by an exact search, where there are few values; and by the *segments* of Chen
-//! et al. 2016, whose values are freed together and recomputed together. Where a placement is above the limit, the next
-//! plan gets *headroom*: bytes held back below the limit. A schedule is not worth making if it adds at least a certain
-//! time to the original: the *cutoff*.
+//! Recomputation is planned by *walks* over the operators, which free values where memory runs out and recompute them
+//! before their next use, and by an exact search, where there are few values. Where a placement is above the limit, the
+//! next plan gets *headroom*: bytes held back below the limit. A schedule is not worth making if it adds at least a
+//! certain time to the original: the *cutoff*.
 
-use super::carried;
 use super::lower_bound::{FEW, takes_at_least};
-use super::stage::{Base, Stage};
-use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
+use super::stage::{Stage, Variant};
+use super::trial::{Outcome, Trial, part};
 use super::watch::Strategy;
-use super::{Lengths, Means, Options, Using, interim_rows, lower_bound_workspace};
+use super::{Lengths, Means, Options, Using, carried, interim_rows, lower_bound_workspace};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::recompute::{self, Recomputer};
-use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::means::swap::Swapper;
 use crate::rewrite::means::{self, in_place};
 use crate::rewrite::program::Program;
 use crate::rewrite::script::Cost;
@@ -26,35 +23,11 @@ use crate::trace::{Op, Recorded, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-const CHOICES: u32 = 10;
-const LATER: u64 = 12;
-const BLOCKS: u64 = 2_000_000;
-const VAIN: u64 = 20;
-
-/// In blocks placed, shared by all traces that are tried; `work` counts what a search for swaps looks at.
-pub(super) const fn patience(work: u64) -> u64 {
-    VAIN * (BLOCKS + work / WORK_PER_BLOCK)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Arrangement<'p> {
-    pub(super) recomputes: bool,
-    pub(super) swaps: Swaps<'p>,
-    /// Accesses and values looked at.
-    pub(super) choice: u64,
-    pub(super) work: u64,
-}
-
-impl Arrangement<'_> {
-    const fn strategy(&self) -> Strategy {
-        match (self.recomputes, self.swaps) {
-            (false, Swaps::None) => Strategy::Free,
-            (false, _) => Strategy::Swap,
-            (true, Swaps::None) => Strategy::Recompute,
-            (true, Swaps::By(_)) => Strategy::RecomputeThenSwap,
-        }
-    }
-}
+const PLANS: u32 = 10;
+/// Times the work of a search for swaps: walks take little, and annealing ends by itself.
+const ANNEALING: u64 = 4;
+/// A plain schedule is made for the limit less this part of it, so that its placement fits.
+const PLAIN: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
@@ -74,10 +47,10 @@ impl Level {
     pub(super) const ALL: u64 = 128;
 }
 
-pub(super) struct Pass<'a, 'w, 's> {
+pub(super) struct Fitter<'a, 'w, 's> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    base: Base<'s>,
+    variant: Variant<'s>,
     recomputer: Recomputer<'s>,
     scratch: Workspace<'s>,
     stage: Stage<'a, 'w>,
@@ -95,7 +68,6 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let absent = swapping(2 * base, 2 * blocks);
     let headroom = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    let exact = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
     trial
@@ -104,7 +76,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(shared)
         .max(headroom)
         .max(absent)
-        .max(exact)
+        .max(recompute::exact::workspace(base, 2 * blocks))
         .max(bound)
 }
 
@@ -112,120 +84,124 @@ const fn swapping(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(Gaps::workspace(rows, blocks)).and(Swapper::workspace(rows, blocks))
 }
 
-impl<'a, 'w, 's> Pass<'a, 'w, 's> {
+impl<'a, 'w, 's> Fitter<'a, 'w, 's> {
     pub(super) const fn new(
         recorded: &'s Recorded<'s>,
         options: &'s Options,
-        base: Base<'s>,
+        variant: Variant<'s>,
         recomputer: Recomputer<'s>,
         scratch: Workspace<'s>,
         stage: Stage<'a, 'w>,
     ) -> Self {
-        Self { recorded, options, base, recomputer, scratch, stage }
-    }
-
-    pub(super) fn original_ns(&self) -> u64 {
-        self.recorded.time_ns()
-    }
-
-    pub(super) fn is_as_recorded(&self) -> bool {
-        self.base.trace.shared == self.recorded.rows
+        Self { recorded, options, variant, recomputer, scratch, stage }
     }
 
     pub(super) fn into_stage(self) -> Stage<'a, 'w> {
         self.stage
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        if self.stops() || self.is_enough() {
-            return Ok(());
-        }
-        if !arrangement.recomputes {
-            return self.run(arrangement).map(|_| ());
-        }
+    pub(super) fn is_done(&self) -> bool {
+        self.cutoff() <= 0.0 || self.stage.kept.is_spent()
+    }
+
+    /// With a cutoff of its own, as if it were the only means: so more means are seldom worse than fewer.
+    pub(super) fn alone(&mut self, then: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        let others = self.stage.kept.loosen();
+        then(self)?;
+        self.stage.kept.lower_cutoff(others);
+        Ok(())
+    }
+
+    pub(super) fn strategies(&self) -> impl Iterator<Item = Strategy> + use<> {
+        let using = self.options.using.on(&self.options.device);
+        Strategy::ALL.into_iter().filter(move |strategy| using.contains(strategy.means()))
+    }
+
+    pub(super) fn recompute(&mut self) -> Result<(), Error> {
         let limit = self.options.limit;
         self.recomputer.headroom().fill(0);
-        let mut walked = self.walk(limit, arrangement.choice, self.cutoff());
+        let mut walked = self.walk(limit, self.cutoff());
         walked = self.exactly(walked);
+        walked = self.anneal(walked);
         let mut placed = None;
-        for choice in 0..CHOICES {
+        for plan in 0..PLANS {
             let Some(Cost { excess: 0, delay }) = walked else { break };
-            if delay as f64 >= self.cutoff() {
+            if ns(delay) >= self.cutoff() {
                 break;
             }
             // Equal costs mean the same plan, which is not placed again; a proved optimum may be another of equal cost.
             if walked != placed || self.recomputer.is_optimum() {
-                if self.run(arrangement)? != Outcome::Over {
+                if self.run(Strategy::Recompute)? != Outcome::Over {
                     break;
                 }
                 placed = walked;
             }
-            if self.stopped() || self.is_spent() {
+            if self.stopped() || self.stage.kept.is_spent() {
                 break;
             }
-            self.add_headroom(part(choice, CHOICES));
-            walked = self.recomputer.replan(limit, arrangement.choice / LATER);
-            self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+            self.add_headroom(part(plan, PLANS));
+            walked = self.recomputer.replan(limit);
+            self.stage.kept.budget.spend_looks(self.recomputer.work_done());
             walked = self.exactly(walked);
+            walked = self.anneal(walked);
         }
-        self.segments(arrangement)
+        Ok(())
     }
 
-    pub(super) fn promise(
-        &mut self,
-        arrangement: &Arrangement<'_>,
-        level: Level,
-        most: f64,
-    ) -> Result<Option<f64>, Error> {
+    pub(super) fn estimate(&mut self, work: u64, level: Level, most: f64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         let most = most.min(self.cutoff());
-        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
+        if !self.recompute_to(level, most) {
             return Ok(None);
         }
-        self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
-        self.trial(arrangement, |trial| {
+        self.stage.kept.budget.spend_looks(work);
+        self.trial(Strategy::RecomputeThenSwap, |trial| {
             if trial.takes_at_least(most)? {
                 return Ok(None);
             }
             trial.swapper.clear_headroom();
-            let planned = trial.counted(|swapper| swapper.search(limit, arrangement.work));
-            Ok(planned.map(|overhead| overhead + trial.added))
+            Ok(trial.swapper.search(limit, work).map(|overhead| overhead + trial.added))
         })
     }
 
-    pub(super) fn fit_level(
-        &mut self,
-        arrangement: &Arrangement<'_>,
-        level: Level,
-        climbs: bool,
-    ) -> Result<Option<f64>, Error> {
+    pub(super) fn fit_level(&mut self, work: u64, level: Level, climbs: bool) -> Result<Option<f64>, Error> {
         let most = self.cutoff();
-        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
+        if !self.recompute_to(level, most) {
             return Ok(None);
         }
-        self.trial(arrangement, |trial| {
-            if trial.takes_at_least(most)? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+        self.trial(Strategy::RecomputeThenSwap, |trial| {
+            if trial.takes_at_least(most)? { Ok(None) } else { trial.level(work, climbs) }
         })
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
+    pub(super) fn recomputer(&mut self) -> &mut Recomputer<'s> {
+        &mut self.recomputer
+    }
+
+    fn recompute_to(&mut self, level: Level, most: f64) -> bool {
+        if self.stops() || self.stage.kept.is_spent() {
+            return false;
+        }
         self.recomputer.headroom().fill(0);
-        self.recomputer.spare((level.cheap, Level::ALL));
+        self.recomputer.evict_cheapest((level.cheap, Level::ALL));
         let load = match level.target {
             Target::Load(load) => load,
             Target::Carried(delay) => {
                 carried::hold_back(&mut self.recomputer, self.options, delay, self.scratch.reborrow())
             }
         };
-        let walked = self.walk(load, arrangement.choice, most);
-        self.recomputer.spare((Level::ALL, Level::ALL));
-        let within = walked.filter(|walked| walked.excess == 0);
-        let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
-        let segments = level == Level { target: Target::Load(load), cheap: Level::ALL }
-            && self.recomputer.segments(load, most, 0, self.scratch.reborrow())?.is_some();
-        Ok(walked.is_some() || segments)
+        let load = load.saturating_add(self.recomputer.allow_spared());
+        let walked = self.walk(load, most);
+        self.recomputer.evict_cheapest((Level::ALL, Level::ALL));
+        walked.is_some()
+    }
+
+    fn anneal(&mut self, walked: Option<Cost>) -> Option<Cost> {
+        let Some(before) = walked.filter(|_| !self.recomputer.is_optimum()) else { return walked };
+        let work = self.options.work_of(self.recorded.rows.len()).saturating_mul(ANNEALING);
+        let annealed = self.recomputer.anneal(before, self.options.limit, work);
+        self.stage.kept.budget.spend_looks(self.recomputer.work_done());
+        Some(annealed)
     }
 
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
@@ -233,37 +209,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
-    fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
-        let walked = self.recomputer.plan(limit, choice, most as u64);
-        self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+    fn walk(&mut self, limit: u64, most: f64) -> Option<Cost> {
+        let walked = self.recomputer.plan(limit, most as u64);
+        self.stage.kept.budget.spend_looks(self.recomputer.work_done());
         walked
     }
 
-    fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        self.recomputer.headroom().fill(0);
-        let mut tried = 0;
-        loop {
-            let (limit, most) = (self.options.limit, self.cutoff());
-            let scratch = self.scratch.reborrow();
-            let Some(plan) = self.recomputer.segments(limit, most, tried, scratch)? else {
-                return Ok(());
-            };
-            tried |= 1 << plan;
-            self.run(arrangement)?;
-        }
-    }
-
-    fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
-        let &Arrangement { swaps, work, .. } = arrangement;
-        self.trial(arrangement, |trial| trial.run(swaps, work))
-    }
-
-    pub(super) const fn is_spent(&self) -> bool {
-        self.stage.kept.is_spent()
-    }
-
-    const fn is_enough(&self) -> bool {
-        self.stage.kept.is_enough()
+    pub(super) fn run(&mut self, strategy: Strategy) -> Result<Outcome, Error> {
+        let work = self.options.work_of(self.recorded.rows.len());
+        self.trial(strategy, |trial| trial.run(work))
     }
 
     fn stops(&mut self) -> bool {
@@ -274,6 +228,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.watched.stopped()
     }
 
+    pub(super) const fn options(&self) -> &'s Options {
+        self.options
+    }
+
+    pub(super) const fn recorded(&self) -> &'s Recorded<'s> {
+        self.recorded
+    }
+
     pub(super) fn cutoff(&self) -> f64 {
         self.stage.kept.cutoff()
     }
@@ -282,37 +244,36 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        let others = self.stage.kept.loosen();
-        self.fit(arrangement)?;
-        self.stage.kept.recall(others);
-        Ok(())
-    }
-
-    pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
-        let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
-        let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
-        let options = Options { using: means.and(free), ..*self.options };
+    /// Where values may be recomputed too, swaps alone are mostly tried on the recorded trace only.
+    pub(super) fn cannot_win(&mut self, strategy: Strategy) -> Result<bool, Error> {
+        let Options { using, device, .. } = *self.options;
+        let as_recorded = self.variant.is_as_recorded(self.recorded);
+        let recomputes = using.on(&device).has(Means::Recompute);
+        if strategy == Strategy::Swap && recomputes && !as_recorded && self.cutoff().is_finite() {
+            return Ok(true);
+        }
+        let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Order);
+        let free = if as_recorded { Using::NONE } else { using.minus(decided) };
+        let options = Options { using: strategy.means().and(free), ..*self.options };
         takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
-        arrangement: &Arrangement<'_>,
+        strategy: Strategy,
         then: impl FnOnce(&mut Trial<'_, '_, 'a, 'w>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
+        let Self { recorded, options, variant, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
-        let rows = stage.between(*base, recomputer, arrangement.recomputes, scratch.reborrow())?;
+        let rows = stage.between(*variant, recomputer, strategy.recomputes(), scratch.reborrow())?;
         let Stage { interim, made, kept } = stage;
         let rows = interim.get_mut(..rows).unwrap_or_default();
         let mut tables = scratch.split(Flat::workspace(rows.len()));
         let timings = made.timings(rows.len());
         let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
-        let added = rows.last().map_or(0, |r| r.time_ns).saturating_sub(recorded.time_ns()) as f64;
+        let added = ns(rows.last().map_or(0, |r| r.time_ns).saturating_sub(recorded.time_ns()));
         let mut swappable = options.swappable();
-        if arrangement.swaps == Swaps::None {
+        if !strategy.swaps() {
             swappable.least_bytes = u64::MAX;
         }
         let program = Program::new(rows, flat.blocks(), &mut scratch)?;
@@ -326,15 +287,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             options,
             flat: &flat,
             swapper: &mut swapper,
-            strategy: arrangement.strategy(),
-            as_recorded: base.trace.shared == recorded.rows,
-            reordering: base.reordering,
+            strategy,
+            as_recorded: variant.is_as_recorded(recorded),
+            reordering: variant.reordering,
             added,
             made,
             kept,
             scratch,
             attempt: 0,
-            spent: 0,
+            since: 0,
         };
         then(&mut trial)
     }
@@ -344,7 +305,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
         let (blocks, offsets) = self.stage.made.blocks();
-        let segments = self.base.trace.rows.len();
+        let segments = self.variant.trace.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
         // A segment is here an operator, with the operators that are recomputed right before it. This is the first row
@@ -377,14 +338,34 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
-        if arrangement.recomputes {
+    /// The plainest schedules, until one is within the limit: one for a little less than the limit, and one that takes
+    /// least memory, however long it takes. Returns the least footprint of the second kind, which no limit changes.
+    pub(super) fn plainest(&mut self, peak: u64) -> Result<u64, Error> {
+        let mut least = u64::MAX;
+        let below = self.options.limit - self.options.limit / PLAIN;
+        for strategy in self.strategies() {
             self.recomputer.headroom().fill(0);
-            if self.recomputer.least(peak).is_none() {
-                return Ok(u64::MAX);
+            for limit in [below, 0] {
+                let made = match strategy {
+                    Strategy::Free | Strategy::Swap => true,
+                    Strategy::Recompute if limit > 0 => self.recomputer.reach(limit),
+                    Strategy::Recompute | Strategy::RecomputeThenSwap => self.recomputer.least(peak).is_some(),
+                };
+                if self.stops() {
+                    return Ok(least);
+                }
+                let footprint = if made { self.trial(strategy, |trial| trial.plain(limit))? } else { u64::MAX };
+                least = if limit == 0 { least.min(footprint) } else { least };
+                if self.best().is_finite() {
+                    return Ok(least);
+                }
             }
         }
-        let policy = if let Swaps::By(&[policy, ..]) = arrangement.swaps { policy } else { Policy::Auto };
-        self.trial(arrangement, |trial| trial.least(policy))
+        Ok(least)
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+pub(super) const fn ns(time: u64) -> f64 {
+    time as f64
 }

@@ -26,20 +26,22 @@ struct Member {
 }
 
 /// The bytes that `greedy` takes.
-pub(crate) fn greedy(blocks: &[Block]) -> Option<u64> {
+#[must_use]
+pub fn greedy(blocks: &[Block]) -> Option<u64> {
     banked_greedy(blocks, &[u64::MAX]).map(|banks| banks.bytes[0])
 }
 
 /// The placement of `banked_greedy`.
-pub(crate) struct Banked {
+pub struct Banked {
     /// The bank of each block.
-    pub(crate) bank: Vec<usize>,
+    pub bank: Vec<usize>,
     /// The bytes of each bank that are taken.
-    pub(crate) bytes: Vec<u64>,
+    pub bytes: Vec<u64>,
 }
 
 /// Fills banks of these capacities, the fastest first; none if a block fits in none of them.
-pub(crate) fn banked_greedy(blocks: &[Block], capacities: &[u64]) -> Option<Banked> {
+#[must_use]
+pub fn banked_greedy(blocks: &[Block], capacities: &[u64]) -> Option<Banked> {
     let size = |i: usize| blocks[i].size.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX);
     let mut order: Vec<usize> = (0..blocks.len()).rev().collect();
     order.sort_by_key(|&i| std::cmp::Reverse(size(i)));

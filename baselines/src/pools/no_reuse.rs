@@ -7,7 +7,7 @@ use super::Pool;
 
 /// Every request is served from new memory.
 #[derive(Debug, Default)]
-pub(crate) struct NoReuse {
+pub(super) struct NoReuse {
     reserved: u64,
 }
 

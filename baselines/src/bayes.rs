@@ -8,14 +8,10 @@
 //! them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst seen.
 //! The sets of weights are numbered from 0 in the order in which they were tried.
 //!
-//! Cost: at most 30 schedules; for each after the fourth, 128 solves with a triangular matrix of at most 30 × 30; 12
-//! KiB of stack.
+//! Cost: at most 30 schedules; for each after the fourth, 128 solves with a triangular matrix of at most 30 × 30.
 
-use libm::{erf, exp, sqrt};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
-use super::zhang::Weights;
 
 const TRIALS: usize = 30;
 const DRAWS: usize = 128;
@@ -24,7 +20,18 @@ const LENGTH: f64 = 0.7;
 /// Also the least square of a diagonal entry, so that none is 0.
 const NOISE: f64 = 1e-4;
 
-pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Weights(pub(crate) [f64; 4]);
+
+impl Weights {
+    pub(crate) const DOA: Self = Self([1.0, 0.0, 0.0, 0.0]);
+    pub(crate) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
+    pub(crate) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
+    pub(crate) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
+    pub(crate) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
+}
+
+pub(crate) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
     let mut best = (f64::INFINITY, Weights::DOA);
@@ -73,7 +80,7 @@ impl Process {
         let mut row = self.near(&weights);
         let squares: f64 = row.iter().take(self.len).map(|a| a * a).sum();
         if let Some(diagonal) = row.get_mut(self.len) {
-            *diagonal = sqrt((1.0 + NOISE - squares).max(NOISE));
+            *diagonal = (1.0 + NOISE - squares).max(NOISE).sqrt();
         }
         let Self { weights: tried, overheads, factor, .. } = self;
         let cells = tried.get_mut(self.len).zip(overheads.get_mut(self.len)).zip(factor.get_mut(self.len));
@@ -107,7 +114,7 @@ impl Process {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;
         let mean = known.iter().sum::<f64>() / n;
-        let deviation = sqrt(known.iter().map(|o| (o - mean) * (o - mean)).sum::<f64>() / n).max(1e-9);
+        let deviation = (known.iter().map(|o| (o - mean) * (o - mean)).sum::<f64>() / n).sqrt().max(1e-9);
         let mut standard = [0.0; TRIALS];
         for (s, o) in standard.iter_mut().zip(known) {
             *s = (o - mean) / deviation;
@@ -120,7 +127,7 @@ impl Process {
             let near = self.near(&weights);
             let mean: f64 = near.iter().zip(&self.inverse).take(self.len).map(|(a, b)| a * b).sum();
             let variance = 1.0 - near.iter().take(self.len).map(|a| a * a).sum::<f64>();
-            let gain = expected_improvement(least - mean, sqrt(variance.max(1e-12)));
+            let gain = expected_improvement(least - mean, variance.max(1e-12).sqrt());
             if gain > best.0 {
                 best = (gain, weights);
             }
@@ -131,14 +138,14 @@ impl Process {
 
 fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
-    exp(-squares / (2.0 * LENGTH * LENGTH))
+    (-squares / (2.0 * LENGTH * LENGTH)).exp()
 }
 
 /// In units of the standard deviation of the overheads seen, as the arguments are.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
-    let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);
-    let below = 0.5 * (1.0 + erf(z / core::f64::consts::SQRT_2));
+    let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let below = 0.5 * (1.0 + libm::erf(z / std::f64::consts::SQRT_2));
     gain * below + deviation * density
 }
 

@@ -8,17 +8,17 @@
 //! Cost: O(log n) for a malloc or a free.
 
 mod cnmem;
-pub(crate) mod executorch;
+pub mod executorch;
 mod no_reuse;
 mod pytorch;
 mod segments;
-pub(crate) mod tflite;
-pub(crate) mod tflm;
+pub mod tflite;
+pub mod tflm;
 
 use sublet_core::{Block, Error};
 
 /// An allocator that serves one request after the other.
-pub(crate) trait Pool {
+pub trait Pool {
     /// Serves a request of `size` bytes; returns its address, or none if the bytes that the pool would then hold exceed
     /// 64 bits.
     fn malloc(&mut self, size: u64) -> Option<u64>;
@@ -32,7 +32,8 @@ pub(crate) trait Pool {
 }
 
 /// The pools that a plan is compared with, by name.
-pub(crate) fn all() -> [(&'static str, Box<dyn Pool>); 3] {
+#[must_use]
+pub fn all() -> [(&'static str, Box<dyn Pool>); 3] {
     [
         ("none", Box::<no_reuse::NoReuse>::default()),
         ("cnmem", Box::<cnmem::CnMem>::default()),
@@ -45,7 +46,10 @@ pub(crate) fn all() -> [(&'static str, Box<dyn Pool>); 3] {
 /// At the same step frees come before mallocs, since lifetimes are half-open. Of several frees or mallocs at a step,
 /// the one of the earlier block in `blocks` comes first. In a trace no two of them share a step: their order is the
 /// recorded one.
-pub(crate) fn simulate(pool: &mut dyn Pool, blocks: &[Block]) -> Result<u64, Error> {
+///
+/// # Errors
+/// [`Error::SizeOverflow`] if the pool would hold more bytes than 64 bits count.
+pub fn simulate(pool: &mut dyn Pool, blocks: &[Block]) -> Result<u64, Error> {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Request {
         Free,
