@@ -36,9 +36,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if !args.bank.is_empty() {
         return banks::run(args, problem, &constraints);
     }
-    let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
+    let asked = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
-    let (solved, planned, mut plans) = place(args, &mut problem, model.as_deref().map(|(model, _)| model), &scratch)?;
+    let (solved, planned, mut plans) =
+        place(args, &mut problem, model.as_deref().map(|(model, _)| model), &asked.known)?;
     let is_kept = planned.as_deref().is_some_and(|planned| planned.is_of_file);
     let seconds = begin.elapsed().as_secs_f64();
     let problem = planned.as_deref().map_or(&problem, |planned| &planned.problem);
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         verified(problem, &offsets, &constraints)?
     };
     if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
-        model::write(args, model, bytes, planned)?;
+        model::write(args, (model, bytes), &asked.known, planned)?;
     }
     if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
         output::write(file, |out| output::plan(problem, &plan, out))?;
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
     let known = model.as_deref().zip(planned.as_deref());
-    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, plans.as_mut(), planned));
+    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &asked, plans.as_mut(), planned));
     let peak = planned.as_deref().map_or(0, |planned| planned.scratch_end).max(plan.peak());
     let outcome = Outcome {
         model: known.as_ref(),
