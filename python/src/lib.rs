@@ -3,6 +3,7 @@
 
 mod arrays;
 mod fit;
+mod onnx;
 mod place;
 mod problem;
 mod torch;
@@ -23,6 +24,8 @@ mod _sublet {
     use super::PlanError;
     #[pymodule_export]
     use super::fit::{Fitted, fit};
+    #[pymodule_export]
+    use super::onnx::{ort_begin, ort_end, ort_install, ort_release, ort_statistics};
     #[pymodule_export]
     use super::place::{place, verify};
     #[pymodule_export]
