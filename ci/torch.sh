@@ -19,7 +19,7 @@ fi
 install_wheel "$torch"
 timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
 SUBLET_HEAP=$python/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
-    python/tests/test_torch.py python/tests/test_torch_graphs.py
+    python/tests/test_torch.py python/tests/test_torch_graphs.py python/tests/test_torch_limits.py
 # 19 MB, without what it needs for other things than these tests.
 if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
     echo "skipped: ExecuTorch, which cannot be installed here"

@@ -3,7 +3,7 @@
 
 mod arrays;
 mod fit;
-mod onnx;
+mod heap;
 mod place;
 mod problem;
 mod torch;
@@ -25,7 +25,7 @@ mod _sublet {
     #[pymodule_export]
     use super::fit::{Fitted, fit};
     #[pymodule_export]
-    use super::onnx::{ort_begin, ort_end, ort_install, ort_release, ort_statistics};
+    use super::heap::{heap_alarm, heap_bytes, heap_install, heap_mark, heap_on_alarm, heap_reset};
     #[pymodule_export]
     use super::place::{place, verify};
     #[pymodule_export]

@@ -1,7 +1,7 @@
 """Networks whose values share memory: views, writes into views, outputs that are inputs or each other; trained eagerly, within a
 limit and as a tape. Prints what each took, as lines of JSON.
 
-    LD_PRELOAD=libheap.so python aliases.py
+    python aliases.py
 """
 
 from __future__ import annotations

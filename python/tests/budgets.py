@@ -1,6 +1,6 @@
 """Sublet beside PyTorch's activation memory budget and beside checkpointing of blocks, at the same peaks: rows of CSV.
 
-    LD_PRELOAD=libheap.so python budgets.py [NETWORK...]
+    python budgets.py [NETWORK...]
 
 For each way of PyTorch's its measured peak becomes sublet's limit; overheads are sums over operators, each of which is
 measured once for both. A way that fails has no figures, and its error goes to standard error. Where sublet takes more memory or

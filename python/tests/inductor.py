@@ -1,6 +1,6 @@
 """Under PyTorch's compiler: sublet's cut beside its own and beside its activation memory budgets, as rows of CSV.
 
-    LD_PRELOAD=libheap.so python inductor.py [NETWORK...]
+    python inductor.py [NETWORK...]
 
 The peak is the heap's in a step's forward and backward pass, and time what the thread took for them, the least of several steps,
 as a part of that of the compiler's own cut. `sublet=50` has a limit of 50 % of what the operators take one by one, above what

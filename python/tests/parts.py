@@ -1,6 +1,6 @@
 """Networks that break into several graphs, under one limit; prints what each took, as lines of JSON.
 
-    LD_PRELOAD=libheap.so python parts.py [NETWORK...]
+    python parts.py [NETWORK...]
 
 `parts`: one limit over all graphs. `each`: every graph has the same limit for itself, which is the control: together they take
 more. `eager`: without a limit.
@@ -81,9 +81,9 @@ def trained(name: str, how: str, limit: int | str) -> dict[str, Any]:
     peaks, came_out = stepped(run, network, inputs, optimizer, STEPS)
     result = {"network": name, "how": how, "peak": peaks[-1], **came_out}
     if how == "parts":
-        result |= {"graphs": len(parts.parts), "planned": parts.planned_peak - parts.persistent}
+        result |= {"graphs": len(parts.parts), "planned": parts.planned_peak - parts.held}
         result |= {"limit": parts.limit, "above": parts.planned_peak, "overhead_ns": parts.overhead_ns}
-        result["again"] = [len(part.reports[-1].again) for part in parts.parts]
+        result["again"] = [len(part.report.again) for part in parts.parts]
     if how == "each":
         result["graphs"] = len(cut.reports)
     return result

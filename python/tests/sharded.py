@@ -1,6 +1,6 @@
 """Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
 
-    LD_PRELOAD=libheap.so python sharded.py fsdp|killed|pipeline|retained
+    python sharded.py fsdp|killed|pipeline|retained
 
 `fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
 what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and

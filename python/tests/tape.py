@@ -1,6 +1,6 @@
 """Trains a network by a whole taped step and eagerly, and prints what both took, as JSON.
 
-    LD_PRELOAD=libheap.so python tape.py NETWORK LIMIT% [sgd|adam|each]
+    python tape.py NETWORK LIMIT% [sgd|adam|each]
 
 LIMIT is a part of the peak above what persists. `each` is SGD that updates each parameter by itself.
 """

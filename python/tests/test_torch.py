@@ -1,7 +1,6 @@
 """PyTorch within a limit: equal bits, and a measured peak that is the planned one.
 
-Each case runs in a process of its own under a counter of the heap, whose library SUBLET_HEAP names; without it, or without
-PyTorch, nothing here is run.
+Each case runs in a process of its own. Without PyTorch nothing here is run.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ import pytest
 from processes import ran
 
 HERE = pathlib.Path(__file__).parent
-HEAP = os.environ.get("SUBLET_HEAP", "")
 torch = pytest.importorskip("torch")
-if not HEAP:
-    pytest.skip("skipped: SUBLET_HEAP does not name the counter of the heap", allow_module_level=True)
 
 SLACK = 200 * 1024
 """What a measured peak may be above the planned one, in bytes."""
@@ -37,7 +33,7 @@ def lines(script: str, *args: str) -> list[dict[str, Any]]:
     """What a script prints, line by line."""
     command = [sys.executable, "-W", "ignore", str(HERE / script), *args]
     # One thread compiles: its helpers would begin as processes of their own, each of which reads PyTorch anew.
-    done = ran(command, SECONDS, {"LD_PRELOAD": HEAP, "TORCHINDUCTOR_COMPILE_THREADS": "1"})
+    done = ran(command, SECONDS, {"TORCHINDUCTOR_COMPILE_THREADS": "1"})
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and printed, done.stderr[-2000:]
     return printed
@@ -190,7 +186,7 @@ def test_replays_see_what_has_changed_or_refuse_it() -> None:
 
 def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sgd", "sublet=5%"]
-    done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})
+    done = ran(command, SECONDS)
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
 
 

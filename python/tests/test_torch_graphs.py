@@ -276,7 +276,7 @@ def test_calls_without_a_backward_pass_are_none_of_the_next_iteration() -> None:
     with torch.no_grad():
         for _ in range(3):
             network(x)
-    assert len(parts._turns) <= 2
+    assert len(parts.turns) <= 2
     for _ in range(3):
         network(x).backward()
     assert parts.planned_peak == planned
@@ -443,7 +443,7 @@ def test_batch_norm_that_is_recomputed_updates_its_statistics_once(monkeypatch: 
     times = itertools.count()
     monkeypatch.setattr(_tape, "clock", lambda _: next(times))
     (network, train), (ours, step), x = built(), built(), torch.randn(8, 8, 16, 16)
-    within = sublet.torch.step(step, ours, limit="40%")
+    within = sublet.torch.step(step, ours, limit="50%")
     for _ in range(3):
         train(x)
         within(x)

@@ -1,6 +1,6 @@
 """Trains a network in several ways, one after the other, and prints what each took, as a line of JSON.
 
-    LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
+    python train.py NETWORK sgd|adam HOW...
 
 HOW: `eager`; `traced`, PyTorch's own graph, operator by operator; `sublet=60%`, a part of the peak above what persists, or bytes
 above it; `both=60%`, where blocks may be swapped too; `swap=75%`, where they are and nothing runs again; `torch=0.5`,

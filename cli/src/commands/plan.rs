@@ -61,7 +61,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
         model::write(args, model, bytes, planned)?;
     }
-    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file) && !model::is_ordered(file)) {
+    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
         output::write(file, |out| output::plan(problem, &plan, out))?;
     }
     if let Some(file) = &args.certificate {
@@ -174,8 +174,7 @@ fn write_report(
 /// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and
 /// those that a model cannot have.
 fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
-    let into_model = |file: &str| model::is_model(file) || model::is_ordered(file);
-    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(into_model);
+    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(model::is_model);
     let refuse = |why: String| Err(Failure::Usage(why));
     match model {
         _ if for_a_model && !args.bank.is_empty() => {
@@ -201,18 +200,7 @@ fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let files = [&args.output, &args.report, &args.certificate, &args.model.header];
     output::print(outcome, args.json, &files, |out| {
         outcome.text(out)?;
-        match args.output.as_deref() {
-            None | Some("-") => Ok(()),
-            Some(file) if model::is_ordered(file) => {
-                writeln!(out, "order     {file}")?;
-                writeln!(
-                    out,
-                    "note      onnxruntime follows the order of a file if its option execution_order is PRIORITY_BASED, \
-                     as sublet.onnx.session sets it"
-                )
-            }
-            Some(file) => writeln!(out, "plan      {file}"),
-        }
+        args.output.as_ref().filter(|file| *file != "-").map_or(Ok(()), |file| writeln!(out, "plan      {file}"))
     })
 }
 

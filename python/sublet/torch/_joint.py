@@ -19,6 +19,7 @@ from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
 from ._measure import Cost, copy_ns, cost_of, device_of, draws, is_collective, types_of
+from ._symbols import is_size
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -169,7 +170,7 @@ class Joint:
             if (self._written | self._replaced).isdisjoint(sources) and self._is_fused(node, sources):
                 self.fused[node] = sources
         called = (n for n in nodes if n.op == "call_function" and n not in self.fused)
-        body = [n for n in called if not is_view(n) and not is_item(n)]
+        body = [n for n in called if not is_view(n) and not is_item(n) and not is_size(n)]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
         last = max((i for i, n in enumerate(body) if n in needed), default=-1)
         self.loss = last + 1

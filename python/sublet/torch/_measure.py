@@ -6,7 +6,6 @@ equal shapes are measured once.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import operator
@@ -19,8 +18,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
-from .. import Device, PlanError
+from .. import Device, PlanError, _sublet
 
 REPEAT = 3
 LONG_NS = 50_000_000
@@ -43,42 +44,57 @@ class Cost:
     """The bytes that it takes only while it runs, beside its inputs and outputs."""
 
 
+@dataclass(frozen=True)
+class Speed:
+    """How fast a device is, for operators that are not measured."""
+
+    flops: float
+    """Operations on numbers of single precision per second."""
+    half_flops: float
+    """The same for numbers of half precision."""
+    bandwidth: float
+    """Bytes of its memory per second."""
+
+    def time_ns(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> int:
+        """How long an operator takes, in ns: as long as its arithmetic or its traffic, whichever is longer."""
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)]
+        count = flop_registry.get(func.overloadpacket)
+        flops = 0 if count is None else count(*args, **kwargs, out_val=out)
+        is_half = any(x.dtype in (torch.float16, torch.bfloat16) for x in tensors)
+        traffic = sum(x.numel() * x.itemsize for x in tensors)
+        return int(1e9 * max(flops / (self.half_flops if is_half else self.flops), traffic / self.bandwidth))
+
+
 class Heap:
-    """Counts the bytes that are allocated, now and at most. On CUDA its allocator counts them; on the host a library
-    that is preloaded does (`memcount_now`, `memcount_peak`, `memcount_reset`). Without that library the counts are
-    0."""
+    """Counts the bytes that are allocated, now and at most. On CUDA PyTorch's allocator counts them; on the host the
+    functions of the heap are counted (Linux with glibc). Elsewhere the counts are 0."""
 
     def __init__(self) -> None:
-        process = ctypes.CDLL(None)
-        self.counts = hasattr(process, "memcount_now")
-        if self.counts:
-            process.memcount_now.restype = process.memcount_peak.restype = ctypes.c_longlong
-            self._now: Callable[[], int] = process.memcount_now
-            self._peak: Callable[[], int] = process.memcount_peak
-            self._reset: Callable[[], None] = process.memcount_reset
+        self.counts = _sublet.heap_install()
 
     def since(self, device: torch.device) -> Since:
         """Begins to count what is allocated from now on. The peak is reset for every other count too. PlanError if the
         device has an allocator that does not count."""
+        self.reset(device)
+        return Since(self, device, self.now(device))
+
+    def reset(self, device: torch.device) -> None:
+        """Lets the most bytes be those of now. PlanError as for `since`."""
         if device.type == "cuda":
             if torch.cuda.get_allocator_backend() == "pluggable":
                 raise PlanError(UNCOUNTED)
             torch.cuda.reset_peak_memory_stats(device)
-        elif self.counts:
-            self._reset()
-        return Since(self, device, self.now(device))
+        else:
+            _sublet.heap_install()
+            _sublet.heap_reset()
 
     def now(self, device: torch.device) -> int:
         """The bytes that are allocated now."""
-        if device.type == "cuda":
-            return torch.cuda.memory_allocated(device)
-        return self._now() if self.counts else 0
+        return torch.cuda.memory_allocated(device) if device.type == "cuda" else _sublet.heap_bytes()[0]
 
     def most(self, device: torch.device) -> int:
         """The most bytes that were allocated at once since the peak was reset."""
-        if device.type == "cuda":
-            return torch.cuda.max_memory_allocated(device)
-        return self._peak() if self.counts else 0
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _sublet.heap_bytes()[1]
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,13 @@ from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, inputs_anew, is_ite
 from ._measure import Cost, link_costs
 from ._pipeline import Stage1F1B
 from ._ranks import Speaking, agree, check_equal
+from ._symbols import OPEN, Place, Sizes, is_size
 
 aten = torch.ops.aten
+ROOMS = (2.0, 1.5, 1.25)
+"""How much larger than the largest sizes seen a graph of open sizes is planned for, as long as the limit holds."""
+WORTH = 0.01
+"""The overhead that room for larger sizes may cost."""
 HALVINGS = 10
 """If several passes share one limit: how often the range of limits for one pass is halved."""
 
@@ -62,6 +67,8 @@ class Report:
     """The bytes of parameters, buffers and inputs."""
     kept: int
     """The bytes that a forward pass keeps for its backward pass, beside parameters and buffers."""
+    gradients: int
+    """The bytes of the gradients that the backward pass makes."""
     overhead: float
     """The simulated time over the original's, minus 1: for recomputed operators and for copies."""
     again: list[str] = field(default_factory=list)
@@ -117,6 +124,10 @@ class Writer:
 
     def get(self, node: fx.Node) -> fx.Node:
         """The node in the new graph for a node of the joint graph."""
+        if is_size(node):
+            if node not in self.device:
+                self.device[node] = self.graph.node_copy(node, self.get)
+            return self.device[node]
         base = root(node)
         self._await(base)
         if base is node and node.op != "get_attr" and node not in self.joint.fused:
@@ -189,7 +200,7 @@ class Writer:
 
     def _copy(self, target: Callable[..., Any], block: fx.Node, args: tuple[Any, ...]) -> fx.Node:
         new = self.graph.call_function(target, args)
-        new.meta = {"val": block.meta["val"]}
+        new.meta = {key: block.meta[key] for key in ("val", OPEN) if key in block.meta}
         return new
 
 
@@ -232,6 +243,9 @@ class Partitioner(CustomPartitionerFn):
         self.stage = stage
         self.passes = passes if stage is None else stage.passes
         self.reports: list[Report] = []
+        self.refused = ""
+        """What of the last graph cannot be planned; empty if it has a plan."""
+        self._seen: dict[Place, int] = {}
 
     def __call__(
         self,
@@ -243,9 +257,10 @@ class Partitioner(CustomPartitionerFn):
         **options: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Cuts a joint graph into forward and backward; AOTAutograd calls this."""
-        refused = _cannot_be_planned(joint_module)
-        if refused:
-            warnings.warn(f"sublet: {refused} cannot be planned; PyTorch's own partition runs", stacklevel=2)
+        sizes = Sizes(joint_module)
+        self.refused = _cannot_be_planned(joint_module) or sizes.refused()
+        if self.refused:
+            warnings.warn(f"sublet: {self.refused} cannot be planned; PyTorch's own partition runs", stacklevel=2)
             return partitioners.min_cut_rematerialization_partition(
                 joint_module,
                 inputs,
@@ -259,8 +274,12 @@ class Partitioner(CustomPartitionerFn):
         fuses = options.get("compiler") == "inductor"
         gpu = _gpu(joint_module)
         copies = link_costs(gpu) if gpu is not None and self.device is None and "swap" in self.using else []
-        joint = Joint(joint_module, num_fwd_outputs, copies, self._agree, static_lifetime_input_indices or [], fuses)
-        fitted = self._fit(joint)
+        static = static_lifetime_input_indices or []
+        self._see(sizes.seen())
+        joint, fitted = self._planned(
+            sizes, lambda: Joint(joint_module, num_fwd_outputs, copies, self._agree, static, fuses)
+        )
+        sizes.guard()
         steps = steps_of(fitted)
         if self.ranks is not None:
             check_equal(steps, self.ranks)
@@ -274,12 +293,15 @@ class Partitioner(CustomPartitionerFn):
                 kept=self._kept(joint, steps),
                 held=0 if self.stage is None else self.stage.held(joint),
                 persistent=sum(bytes_of(n) for n in joint.primals),
+                gradients=sum(map(bytes_of, joint.reads(joint.bwd_outputs))),
                 overhead=s.overhead,
                 again=[str(op.target) for op in (joint.ops[step.at] for step in names) if op is not None],
                 swapped=[joint.graph.names[step.at] for step in steps if step.what == "out"],
             )
         )
-        return cut(joint, steps)
+        passes = cut(joint, steps)
+        sizes.restore(joint_module, *passes)
+        return passes
 
     def uuid(self) -> str:
         """Another text each time, so that PyTorch's compiler finds no cut of an earlier run in its cache: operators are
@@ -292,6 +314,31 @@ class Partitioner(CustomPartitionerFn):
             return costs
         costs, self.limit = agree(costs, self.limit, self.ranks)
         return costs
+
+    def _see(self, seen: dict[Place, int]) -> None:
+        """Notes sizes of inputs."""
+        self._seen |= {place: max(size, self._seen.get(place, 0)) for place, size in seen.items()}
+
+    def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
+        """The joint graph and its fit: where sizes are open, at the largest that were seen, or at larger ones where
+        that costs little time."""
+        largest = sizes.largest(self._seen)
+        sizes.fix(largest)
+        joint = make()
+        fitted = self._fit(joint)
+        for room in ROOMS if largest else ():
+            sizes.fix(sizes.times(largest, room))
+            larger = make()
+            try:
+                more = self._fit_one(larger, fitted.limit)
+            except PlanError:
+                continue
+            if more.overhead <= fitted.overhead + WORTH:
+                return larger, more
+        if largest:
+            sizes.fix(largest)
+            joint = make()
+        return joint, fitted
 
     def _fit(self, joint: Joint) -> Fit:
         try:
@@ -378,12 +425,10 @@ def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
 
 
 def _cannot_be_planned(module: fx.GraphModule) -> str:
-    """What in a graph has no fixed number of bytes, or has names in place of numbers; empty if there is nothing."""
+    """What in a graph is no dense tensor, or has names in place of numbers; empty if there is nothing."""
     if any(isinstance(node.meta.get("val"), dict) for node in module.graph.nodes):
         return "kernels whose results have names"
-    values = [value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val"))]
-    if any(isinstance(value, torch.SymInt) for value in values):
-        return "shapes that are not fixed"
+    values = (value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val")))
     tensors = (value for value in values if isinstance(value, torch.Tensor))
     return "sparse tensors" if any(tensor.layout is not torch.strided for tensor in tensors) else ""
 
@@ -426,11 +471,12 @@ def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule
     forward.play(step for step in before if not (step.what == "free" and _block(joint, step) in kept))
     saves = [forward.host[n] if n in on_host else forward.get(n) for n in values]
     outputs = [forward.get(n) if isinstance(n, fx.Node) else n for n in joint.fwd_outputs]
-    forward.finish((*outputs, *saves))
+    sizes = [n for n in joint.primals if is_size(n)]
+    forward.finish((*outputs, *saves, *map(forward.get, sizes)))
     save = (partitioners.SavedForBackwardsAOTOutput, partitioners.SavedForBackwardsNoVcCheckAOTOutput)
-    saved_desc = [save[i >= checked](i) for i in range(len(values))]
+    saved_desc = [save[checked <= i < len(values)](i) for i in range(len(values) + len(sizes))]
     forward.graph.output_node().meta["desc"] = [*joint.fwd_desc, *saved_desc]
-    backward = Writer(joint, [*values, *joint.tangents], on_host)
+    backward = Writer(joint, [*sizes, *values, *joint.tangents], on_host)
     backward.play(_without_last_frees(joint, after))
     backward.finish(tuple(backward.get(n) if isinstance(n, fx.Node) else n for n in joint.bwd_outputs))
     backward.graph.output_node().meta["desc"] = list(joint.bwd_desc)

@@ -1,12 +1,13 @@
-"""One limit for a network that breaks into several graphs, its parts.
+"""One limit for all graphs of a network, its parts, and for what runs between them.
 
 While the forward pass of a part runs, the blocks that earlier parts keep for their backward passes are alive, and the
 results of these parts. While the backward pass of a part runs, the gradients of later parts are alive too; results are
 freed by then, unless a part or the caller of the network keeps them. So no part can be planned alone, and the memory of
-later parts is not known when the first part is compiled. In the first iteration each part therefore keeps as little as
-possible. Then all parts are known, and for each part there are choices: schedules for several limits of its own. One is
-chosen for each part, so that all parts together stay within the limit in the least time. A part is compiled anew at its
-next call.
+later parts is not known when the first part is compiled. A graph that is all of a step, with its loss, is planned at once.
+Otherwise each part keeps as little as possible in the first step. Then all parts are known, and for each there are
+choices: schedules for several limits of its own. One is chosen for each part, so that all parts together stay within the
+limit in the least time. What is alive beside them is measured in the first step that compiles nothing: gradients, the
+optimizer's state, what other code takes and keeps. Where that does not fit, the parts are chosen anew.
 """
 
 from __future__ import annotations
@@ -17,21 +18,28 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx
-from torch.autograd.function import BackwardCFunction
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
 from .. import Device, Fit, PlanError
+from .._problem import problem_of
 from .._results import bytes_of as size_in_bytes
+from .._results import max_load
 from ._joint import Joint, bytes_of
 from ._partition import Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
 from ._ranks import Speaking, check_equal
+from ._symbols import Sizes
+from ._taken import TOLERATED, Graph, OnExceed, Turn, Watch, said
 
 CHOICES = 10
 """Into how many steps the range of a part's limits is divided."""
+NOISE = 1 << 16
+"""Fewer bytes than this, between two marks, are Python's own objects."""
+ROOM = 1.25
+"""How much larger than the largest sizes seen a part of open sizes is planned for, where it is not all of a step."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +63,18 @@ class Choice:
 
 
 @dataclass
-class Turn:
-    """One call of a part in an iteration: the storages that it reads and returns, with their bytes."""
+class PartTurn(Turn):
+    """One pass of a part in a step: the storages that it reads and returns, with their bytes."""
 
-    part: Part
-    given: dict[StorageWeakRef, int]
-    """The inputs that no earlier part has returned: parameters, buffers, inputs of the network."""
-    passed: dict[StorageWeakRef, int]
+    part: Part = field(kw_only=True)
+    given: dict[StorageWeakRef, int] = field(default_factory=dict)
+    """The inputs that were there before the step: parameters, buffers, inputs of the network."""
+    passed: dict[StorageWeakRef, int] = field(default_factory=dict)
     """The inputs that earlier parts have returned."""
-    numbers: dict[StorageWeakRef, set[int]]
+    numbers: dict[StorageWeakRef, set[int]] = field(default_factory=dict)
     """The numbers of the inputs that lie in each storage."""
     returned: dict[StorageWeakRef, int] = field(default_factory=dict)
     """The results of the part, without its inputs."""
-    graph: weakref.ref[Any] | None = None
-    """The part of autograd's graph that waits for the backward pass; None if it is not known."""
     stays: dict[StorageWeakRef, int] | None = None
     """The results that are still alive when the part's own backward pass begins; None if it has not begun."""
     beside_forward: int = 0
@@ -76,27 +82,29 @@ class Turn:
     beside_backward: int = 0
     """The bytes that are alive while the backward pass runs, beside the part's own, those that other parts keep, and
     results that are still alive."""
+    gap_forward: int = 0
+    gap_backward: int = 0
+    """The most bytes that other code takes after the passes, beside what is alive as they end."""
+    left: int = 0
+    """The bytes that the backward pass leaves: gradients of parameters, and of results of other code."""
 
-    @property
-    def is_given_up(self) -> bool:
-        """Whether no backward pass has begun, and none can: nothing that the part keeps is alive."""
-        return self.stays is None and self.graph is not None and self.graph() is None
 
-
-class Parts:
-    """One limit for all graphs of a network that `torch.compile` breaks.
+class Parts(Watch):
+    """One limit for all graphs of a network, and for what runs between them.
 
         parts = sublet.torch.Parts("8GiB")
-        model = torch.compile(model, backend="sublet", options={"parts": parts})
+        model = sublet.torch.compile(model, parts)
 
-    `limit` is bytes, `8GiB`, or `60%` of the most that an iteration takes. It counts what all parts take together. The
-    first iteration keeps as little as it can. The plan is made when the second iteration begins; PlanError if the limit
-    cannot be met. Parts whose shapes are not fixed are not counted, nor are parts without a backward pass. Gradients
-    that are there before an iteration come on top of the limit.
+    `limit` is bytes, `8GiB`, or `60%` of the most that a step takes without a plan, as it is predicted. It counts
+    parameters, buffers, inputs, the optimizer's state, gradients, what all parts take together, and what other code takes
+    between them. PlanError comes as a step begins, if the limit cannot be met. Parts that have no plan are not counted.
 
-    `using`, `device`, `group`, `timeout` and `reorder` are as for `Partitioner`. The ranks of a `group` plan with the
-    least of their limits.
+    `on_exceed` says what happens after a step that took more than its limit: `warn`, `raise` (`OverLimit`), or `replan`,
+    which warns and plans again with as much less. `using`, `device`, `group`, `timeout` and `reorder` are as for
+    `Partitioner`. The ranks of a `group` plan with the least of their limits.
     """
+
+    is_shared = True
 
     def __init__(
         self,
@@ -106,150 +114,292 @@ class Parts:
         group: Any = None,
         timeout: float = 300,
         reorder: bool = True,
+        on_exceed: OnExceed = "warn",
     ) -> None:
+        super().__init__(on_exceed)
         self.limit = limit
         self.ranks = None if group is None else Speaking(group, timeout)
         self.planned_peak = 0
-        """The most bytes that the parts take together, parameters and inputs included; 0 before there is a plan."""
-        self.persistent = 0
-        """The bytes of the parameters, buffers and inputs of all parts."""
+        """The most bytes that a step takes by the plan, all that counts included; 0 before there is a plan."""
+        self.held = 0
+        """The bytes that are there before a step: parameters, buffers, inputs, gradients, the optimizer's state."""
         self.overhead_ns = 0
         """The time over the original, in all parts together, in ns."""
-        self.parts: list[Part] = []
         self._options = {"using": using, "device": device, "group": group, "timeout": timeout, "reorder": reorder}
-        self._turns: list[Turn] = []
-        self._planned: list[Part] = []
-        """The parts in the order for which there is a plan."""
-        self._is_backward = False
+        self._planned: dict[tuple[Part, ...], int] = {}
+        """The parts in the orders for which there is a plan, and the most bytes that it was made for."""
+        self._limit: int | None = None
+        self._less = 0
+        """So many bytes less are planned, since so many more were taken."""
+        self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int, int]] = {}
+        """By id: an optimizer of the parameters, for how many of them it has a state, and the bytes of that."""
+        self._parameters: set[int] = set()
+        _all.add(self)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The graphs."""
+        return [graph for graph in self.graphs if isinstance(graph, Part)]
+
+    @property
+    def allowed(self) -> int | None:
+        """The limit in bytes; None as long as it is not known."""
+        return self._limit
+
+    @property
+    def persistent(self) -> int:
+        """The bytes that the step was given, with the optimizer's state."""
+        return super().persistent + sum(size for _, _, size in self._optimizers.values())
 
     def compiled(self, module: fx.GraphModule, inputs: list[Any]) -> Part:
         """Adds a part, compiles it and returns it."""
-        self.parts.append(Part(self, module, inputs, self._options))
-        return self.parts[-1]
+        return Part(self, module, inputs, self._options)
 
-    def begin(self, part: Part, inputs: list[Any]) -> Turn:
-        """Notes that a part is about to run."""
-        if self._is_backward:
-            # The iteration before is over.
-            self._is_backward = False
-            try:
-                if [turn.part for turn in self._turns] != self._planned:
-                    self._plan()
-            finally:
-                self._turns = []
-        # A call for evaluation has no backward pass, and neither has a call that ended with an error.
-        self._turns = [turn for turn in self._turns if not turn.is_given_up]
-        returned = {storage for turn in self._turns for storage in turn.returned}
-        turn = Turn(part, {}, {}, {})
-        for number, x in enumerate(inputs):
+    def begin(self, graph: Graph, args: Iterable[Any]) -> Turn:
+        args = list(args)
+        self.turns = [turn for turn in self.turns if not turn.is_given_up]
+        turn = super().begin(graph, args)
+        assert isinstance(turn, PartTurn)
+        returned = {storage for each in self._of_parts() if each is not turn for storage in each.returned}
+        for number, x in enumerate(args):
             for storage, size in _storages([x]).items():
-                (turn.passed if storage in returned else turn.given)[storage] = size
+                if storage in returned:
+                    turn.passed[storage] = size
+                elif x.grad_fn is None:
+                    turn.given[storage] = size
                 turn.numbers.setdefault(storage, set()).add(number)
+        self._parameters.update(id(x) for x in args if isinstance(x, Parameter))
         return turn
 
-    def end(self, turn: Turn) -> None:
-        """Notes that the forward pass of a part has ended without an error."""
-        self._turns.append(turn)
+    def end(self, turn: Turn, results: Any) -> None:
+        if isinstance(turn, PartTurn):
+            returned = _storages(tree_leaves(results))
+            turn.returned = {s: size for s, size in returned.items() if s not in turn.numbers}
+        super().end(turn, results)
 
-    def backward(self, part: Part) -> None:
-        """Notes that the backward pass of a part has begun."""
-        self._is_backward = True
-        turn = next((turn for turn in reversed(self._turns) if turn.part is part and turn.stays is None), None)
-        if turn is not None:
+    def begin_backward(self, graph: Graph) -> Turn | None:
+        turn = super().begin_backward(graph)
+        if isinstance(turn, PartTurn):
             turn.stays = {storage: size for storage, size in turn.returned.items() if not storage.expired()}
+        return turn
 
-    def _plan(self) -> None:
-        """Chooses how each part of the last iteration runs from now on."""
-        turns = [turn for turn in self._turns if turn.part.choices]
-        self.persistent = sum({storage: size for turn in turns for storage, size in turn.given.items()}.values())
+    def end_of_step(self) -> None:
+        turns, is_clean, held = self._of_parts(), self.is_clean, self.persistent
+        was_backward = self._is_backward
+        super().end_of_step()
+        for key, (known, entries, size) in list(self._optimizers.items()):
+            optimizer = known()
+            if optimizer is None:
+                del self._optimizers[key]
+            elif entries != len(optimizer.state):
+                state = _storages(tree_leaves(list(optimizer.state.values())))
+                self._optimizers[key] = known, len(optimizer.state), sum(state.values())
+        if was_backward and turns:
+            self._plan(turns, is_clean, held)
+
+    def over(self, taken: int, limit: int) -> None:
+        if self.on_exceed == "replan":
+            self._less += taken - limit
+            self._planned.clear()
+
+    def has_stepped(self, optimizer: Optimizer) -> None:
+        """Notes an optimizer of the parameters: its state counts."""
+        if id(optimizer) not in self._optimizers:
+            if any(id(p) in self._parameters for group in optimizer.param_groups for p in group["params"]):
+                self._optimizers[id(optimizer)] = weakref.ref(optimizer), -1, 0
+
+    def is_whole(self, part: Part) -> bool:
+        """Whether a part that is compiled seems to be all of a step: it has no break, and none ran before it."""
+        return not part.breaks and (self._is_backward or not self.turns)
+
+    def plan_alone(self, part: Part, joint: Joint, fitted: Fit) -> None:
+        """Notes the plan of a part that seems to be all of a step."""
+        self._limit = fitted.limit
+        self.planned_peak = fitted.schedule.peak_load
+        self.held = sum(map(bytes_of, joint.primals))
+        self._planned[(part,)] = self.planned_peak
+
+    def turn_of(self, graph: Graph) -> Turn:
+        return PartTurn(graph, part=graph) if isinstance(graph, Part) else Turn(graph)
+
+    def _of_parts(self) -> list[PartTurn]:
+        return [turn for turn in self.turns if isinstance(turn, PartTurn) and turn.part.has_plan]
+
+    def _plan(self, turns: list[PartTurn], is_clean: bool, held: int) -> None:
+        """Chooses how each part of the last step runs from now on."""
+        order = tuple(turn.part for turn in turns)
+        # What is beside the parts may have grown: gradients, the optimizer's state.
+        if order in self._planned and not (is_clean and self.taken > self._planned[order] + TOLERATED):
+            return
+        state = sum(size for _, _, size in self._optimizers.values())
+        given = sum({storage: size for turn in turns for storage, size in turn.given.items()}.values())
+        self.held = max(given + state, held if is_clean else 0)
         for i, turn in enumerate(turns):
-            turn.beside_forward = self.persistent + sum(sum(t.returned.values()) for t in turns[:i])
-            turn.beside_backward = self.persistent + sum(t.part.gradients for t in turns[i + 1 :])
-        limit = size_in_bytes(self.limit, _peak(turns, [0] * len(turns)))
+            turn.beside_forward = self.held + sum(sum(t.returned.values()) for t in turns[:i])
+            turn.beside_backward = self.held + sum(t.part.gradients for t in turns[i + 1 :])
+            turn.left = turn.part.gradients
+        if is_clean:
+            self._measure(turns)
+        single = len(turns) == 1
+        first = turns[0]
+        peak = first.part.original(first) if single else _peak(turns, [0] * len(turns))
+        limit = size_in_bytes(self.limit, peak)
         if self.ranks is not None:
             limit = min(self.ranks.gathered(limit))
-        found = _least_time(turns, limit)
+        self._limit, limit = limit, limit - self._less
+        found = first.part.within(first, limit) if single else _least_time(turns, limit)
         if self.ranks is not None:
             check_equal(found, self.ranks)
         if found is None:
-            least = _peak(turns, [len(turn.part.choices) - 1 for turn in turns])
-            raise PlanError(f"{len(turns)} parts do not stay within {limit} bytes; {least} bytes are enough")
+            raise PlanError(self._too_little(turns, limit))
         for turn, number in zip(turns, found):
             turn.part.chosen = number
-        self._planned = [turn.part for turn in self._turns]
         self.planned_peak = _peak(turns, found)
+        self._planned[order] = max(self.planned_peak, self.taken if is_clean else 0)
         self.overhead_ns = sum(turn.part.choices[number].time_ns for turn, number in zip(turns, found))
 
+    @staticmethod
+    def _measure(turns: list[PartTurn]) -> None:
+        """Counts what was alive beside the parts as they ran, and what ran between them."""
+        stays, total = _stays(turns), Sum()
+        zero = turns[0].beside_forward
+        for turn in turns:
+            if turn.forward is not None:
+                turn.beside_forward += _more(turn.forward.level + zero, turn.beside_forward + total.kept)
+            if turn.after_forward is not None:
+                turn.gap_forward = _more(turn.after_forward.most, turn.after_forward.level)
+            total = total.then(turn, turn.part.chosen, stays)
+            if turn.backward is not None:
+                there = turn.beside_backward + total.kept + total.alive
+                turn.beside_backward += _more(turn.backward.level + zero, there)
+            if turn.backward is not None and turn.after_backward is not None:
+                kept = turn.part.choices[turn.part.chosen].kept
+                turn.left = max(turn.left, turn.after_backward.level - turn.backward.level + kept)
+                turn.gap_backward = _more(turn.after_backward.most, turn.after_backward.level)
 
-class Part(Partitioner):
+    def _too_little(self, turns: list[PartTurn], limit: int) -> str:
+        """Why a limit cannot be met: the sum, where the graph breaks, and what would help."""
+        least = [min(range(len(turn.part.choices)), key=[way.kept for way in turn.part.choices].__getitem__) for turn in turns]
+        enough = _peak(turns, least)
+        kept = sum(turn.part.choices[number].kept for turn, number in zip(turns, least))
+        made = sum(turn.part.gradients for turn in turns)
+        other = max(max(t.gap_forward, t.gap_backward) for t in turns)
+        text = (
+            f"{len(turns)} parts do not stay within {limit} bytes; {enough} bytes are enough: {said(self.held)} are there "
+            f"before a step, {said(made)} are gradients, at least {said(kept)} are kept for backward passes"
+        )
+        if other > TOLERATED:
+            text += f", and code that is not compiled takes {said(other)} beside them"
+        breaks = list(dict.fromkeys(turn.part.breaks for turn in turns if turn.part.breaks))
+        return text + "".join(f"; {each}" for each in breaks[:3])
+
+
+_all: weakref.WeakSet[Parts] = weakref.WeakSet()
+
+
+def _has_stepped(optimizer: Optimizer, *_: Any) -> None:
+    for parts in _all:
+        parts.has_stepped(optimizer)
+
+
+register_optimizer_step_post_hook(_has_stepped)
+
+
+class Part(Graph):
     """One graph of a network, compiled anew when another way to run it has been chosen."""
 
     def __init__(self, whole: Parts, module: fx.GraphModule, inputs: list[Any], options: dict[str, Any]) -> None:
-        super().__init__(whole.limit, **options)
         self.choices: list[Choice] = []
-        """From the fastest to the one that keeps least."""
         self.chosen = -1
         self.gradients = 0
         """The bytes of the gradients of its parameters."""
-        self._whole, self._module = whole, module
-        self._names: list[str] = []
-        self._inputs = 0
-        """The number of its inputs, parameters and buffers included."""
+        self.inputs = len(inputs)
+        self.whole = whole
+        self.joint: Joint | None = None
         self._is_run = -1
         """The number of the choice that is compiled."""
-        self._run = self._compiled(inputs)
+        super().__init__(whole, Chosen(self, whole.limit, options), module, inputs)
 
-    def run(self, *args: Any) -> Any:
-        """Runs the part, compiled anew if another choice was made; `torch.compile` calls this."""
-        if not self.choices:
-            return self._run(*args)
-        turn = self._whole.begin(self, self._given(args))
-        if self._is_run != self.chosen:
-            self._run = self._compiled(list(args))
-        results = self._run(*args)
-        leaves = tree_leaves(results)
-        returned = _storages(leaves)
-        turn.returned = {s: size for s, size in returned.items() if s not in turn.given and s not in turn.passed}
-        functions = (x.grad_fn for x in leaves if isinstance(x, Tensor))
-        turn.graph = next((weakref.ref(f) for f in functions if isinstance(f, BackwardCFunction)), None)
-        self._whole.end(turn)
-        return results
+    @property
+    def has_plan(self) -> bool:
+        """Whether it has a plan."""
+        return bool(self.choices)
 
-    def _given(self, inputs: Iterable[Any]) -> list[Any]:
-        """The parameters, buffers and inputs of the part, in the order in which AOTAutograd numbers them."""
-        return [*self._module.parameters(), *self._module.buffers(), *inputs]
+    def prepare(self) -> None:
+        if self.has_plan and self._is_run != self.chosen:
+            self.compile_again()
+            self._is_run = self.chosen
 
-    def _compiled(self, inputs: list[Any]) -> Callable[..., Any]:
-        self._is_run = self.chosen
-        self._inputs = len(self._given(inputs))
-        cut = aot_autograd(fw_compiler=boxed_nop, bw_compiler=self._backward, partition_fn=self)
-        return cut(self._module, inputs)
+    def add(self, joint: Joint, fitted: Fit) -> int:
+        """Adds a choice, and returns its number."""
+        self.choices.append(_way(joint, fitted, self.inputs))
+        return len(self.choices) - 1
 
-    def _backward(self, module: fx.GraphModule, inputs: Any) -> Any:
-        run = boxed_nop(module, inputs)
+    def original(self, turn: PartTurn) -> int:
+        """The most bytes that a step takes which is this part alone, without a plan."""
+        joint = self._with_gap(turn)
+        return max_load(problem_of(joint.graph)) + self._beside(turn)
 
-        def backward(args: list[Any]) -> Any:
-            self._whole.backward(self)
-            return run(args)
+    def within(self, turn: PartTurn, limit: int) -> list[int]:
+        """The choice with which a step that is this part alone stays within a limit. PlanError if there is none."""
+        assert isinstance(self.partitioner, Chosen)
+        if _peak([turn], [self.chosen]) <= limit:
+            return [self.chosen]
+        return [self.add(self._with_gap(turn), self.partitioner.fitted(self._with_gap(turn), limit - self._beside(turn)))]
 
-        backward._boxed_call = True  # type: ignore[attr-defined]
-        return backward
+    def _with_gap(self, turn: PartTurn) -> Joint:
+        assert self.joint is not None
+        self.joint.graph.workspace[self.joint.loss] = turn.gap_forward
+        return self.joint
 
-    def _fit(self, joint: Joint) -> Fit:
-        if not self.choices:
-            self._names = joint.graph.names
-            self.gradients = gradients(joint)[0]
-            self.choices = self._ways(joint)
-            self.chosen = self._is_run = len(self.choices) - 1
-        elif joint.graph.names != self._names:
-            raise PlanError("a part of the network is another one when it is compiled again")
-        return self.choices[self.chosen].fitted
+    def _beside(self, turn: PartTurn) -> int:
+        assert self.joint is not None
+        return max(turn.beside_forward, turn.beside_backward) - sum(map(bytes_of, self.joint.primals))
 
-    def _ways(self, joint: Joint) -> list[Choice]:
+
+class Chosen(Partitioner):
+    """Cuts a part by the choice that was made for it."""
+
+    def __init__(self, part: Part, limit: int | str, options: dict[str, Any]) -> None:
+        super().__init__(limit, **options)
+        self._part = weakref.ref(part)
+        self._numbers: dict[Any, int] = {}
+        self._names: list[str] = []
+
+    def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
+        part = self._part()
+        assert part is not None
+        if part.choices:
+            sizes.fix(self._numbers)
+            joint = make()
+            if joint.graph.names != self._names:
+                raise PlanError("a part of the network is another one when it is compiled again")
+            return joint, part.choices[part.chosen].fitted
+        largest = sizes.largest(self._seen)
+        sizes.fix(largest)
+        joint = make()
+        if part.whole.is_whole(part) and _is_loss(joint):
+            joint, fitted = super()._planned(sizes, make)
+            part.whole.plan_alone(part, joint, fitted)
+            part.add(joint, fitted)
+        else:
+            sizes.fix(sizes.times(largest, ROOM))
+            joint = make() if largest else joint
+            self._add_all(part, joint)
+        part.joint, part.gradients = joint, gradients(joint)[0]
+        self._numbers, self._names = sizes.numbers, joint.graph.names
+        part.chosen = part._is_run = len(part.choices) - 1
+        return joint, part.choices[-1].fitted
+
+    def fitted(self, joint: Joint, limit: int | str) -> Fit:
+        """A fit to a limit. PlanError says what the limit is made of."""
+        self.limit = limit
+        return self._fit(joint)
+
+    def _add_all(self, part: Part, joint: Joint) -> None:
         """The choices: fits of the part to lower and lower limits. A fit that needs as much memory as the one before it
         is left out."""
         persistent = sum(map(bytes_of, joint.primals))
-        found: list[Choice] = []
         most = 0
         for k in range(CHOICES):
             try:
@@ -258,11 +408,17 @@ class Part(Partitioner):
             except PlanError:
                 break
             most = most or fitted.schedule.peak_load
-            way = _way(joint, fitted, self._inputs)
-            last = found[-1] if found else None
-            if last is None or way.kept < last.kept or way.forward < last.forward or way.backward < last.backward:
-                found.append(way)
-        return found
+            part.add(joint, fitted)
+            if len(part.choices) > 1:
+                *_, last, way = part.choices
+                if way.kept >= last.kept and way.forward >= last.forward and way.backward >= last.backward:
+                    part.choices.pop()
+
+
+def _is_loss(joint: Joint) -> bool:
+    """Whether all that needs gradients among the results is one number: no loss follows."""
+    results = [n.meta["val"] for n in joint.fwd_outputs if isinstance(n, fx.Node)]
+    return len(joint.tangents) == 1 and any(isinstance(x, Tensor) and not x.dim() for x in results)
 
 
 def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
@@ -282,6 +438,11 @@ def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
         keeps_results=not saved.isdisjoint(returned),
         time_ns=int(fitted.overhead * sum(joint.graph.time_ns)),
     )
+
+
+def _more(measured: int, known: int) -> int:
+    """How many bytes more were measured than are known, without what Python's own objects take."""
+    return measured - known if measured > known + NOISE else 0
 
 
 def _storages(values: list[Any]) -> dict[StorageWeakRef, int]:
@@ -304,24 +465,25 @@ class Sum(NamedTuple):
     numbers: tuple[int, ...] = ()
     """The number of the choice of each turn."""
 
-    def then(self, turn: Turn, number: int, stays: Collection[StorageWeakRef]) -> Sum:
+    def then(self, turn: PartTurn, number: int, stays: Collection[StorageWeakRef]) -> Sum:
         """The sum with one more turn, which runs by the choice `number`. `stays` are the results that are alive
         whatever is chosen."""
         way = turn.part.choices[number]
         alive = self.alive + sum((turn.returned if way.keeps_results or turn.stays is None else turn.stays).values())
         # A storage that several parts keep counts several times.
         alive += sum(b for s, b in turn.passed.items() if s not in stays and not way.keeps.isdisjoint(turn.numbers[s]))
-        forward = turn.beside_forward + self.kept + way.forward
-        backward = turn.beside_backward + self.kept + alive + way.backward
-        most = max(self.most, forward, backward)
+        before, after = turn.beside_forward + self.kept, turn.beside_backward + self.kept + alive
+        between = before + way.kept + sum(turn.returned.values()) + turn.gap_forward
+        ended = after + turn.left + turn.gap_backward
+        most = max(self.most, before + way.forward, between, after + way.backward, ended)
         return Sum(self.kept + way.kept, alive, most, self.time_ns + way.time_ns, (*self.numbers, number))
 
 
-def _stays(turns: list[Turn]) -> set[StorageWeakRef]:
+def _stays(turns: list[PartTurn]) -> set[StorageWeakRef]:
     return {storage for turn in turns for storage in (turn.returned if turn.stays is None else turn.stays)}
 
 
-def _peak(turns: list[Turn], chosen: list[int]) -> int:
+def _peak(turns: list[PartTurn], chosen: list[int]) -> int:
     """The most bytes that the turns take together."""
     stays, total = _stays(turns), Sum()
     for turn, number in zip(turns, chosen):
@@ -329,7 +491,7 @@ def _peak(turns: list[Turn], chosen: list[int]) -> int:
     return total.most
 
 
-def _least_time(turns: list[Turn], limit: int) -> list[int] | None:
+def _least_time(turns: list[PartTurn], limit: int) -> list[int] | None:
     """The choice of each turn with which all turns together stay within the limit in the least time; None if there is
     none.
 

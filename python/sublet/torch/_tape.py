@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leave
 from .. import Fit, PlanError, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from ._joint import is_random
-from ._measure import COLLECTIVES, HEAP, are_equal, clock, random_states
+from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, random_states
 from ._partition import Step, steps_of
 from ._watch import (
     READS_VALUES,
@@ -120,6 +120,8 @@ class Recording(TorchDispatchMode):
         self.sizes: list[int] = []
         self.refused = ""
         """The first thing that happened and that replays would get wrong, and what to do about it; empty if none."""
+        self.speed: Speed | None = None
+        """How long operators take, where tensors have no numbers; None if they are measured."""
         self._random: dict[torch.Generator, Tensor] = {}
         """The generators of random numbers, and the state of each after the last operator."""
         self._operators = Operators()
@@ -193,6 +195,9 @@ class Recording(TorchDispatchMode):
         if func.namespace == "prim":
             # A question about a tensor, which reaches a mode where tensors have no numbers.
             return func(*args, **kwargs)
+        if self.speed is not None and func is aten._local_scalar_dense.default:
+            # Such as the counter of an optimizer; what it is does not change how much memory is taken.
+            return 1
         if not self.refused and torch.Tag.data_dependent_output in func.tags:
             self.refused = reader(*READS_VALUES)
         if not self.refused and func.namespace in COLLECTIVES:
@@ -207,11 +212,15 @@ class Recording(TorchDispatchMode):
         device = inputs[0].device if inputs else torch.device("cpu")
         before = random_states(flat)
         self._look_at_random(before)
-        since = HEAP.since(device)
-        begin = clock(device)
-        out = func(*args, **kwargs)
-        taken = clock(device) - begin
-        scratch = since.peak - max(since.now, 0)
+        if self.speed is not None:
+            out, scratch = func(*args, **kwargs), 0
+            taken = self.speed.time_ns(func, args, kwargs, out)
+        else:
+            since = HEAP.since(device)
+            begin = clock(device)
+            out = func(*args, **kwargs)
+            taken = clock(device) - begin
+            scratch = since.peak - max(since.now, 0)
         self._random |= random_states(flat)
         # An operator of the user may draw random numbers and have no tag that says so.
         draws = is_random(func, args) or not are_equal(before, self._random)

@@ -126,15 +126,11 @@ pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32
     Plans::new(model, request)
 }
 
-/// Refuses a plan written into an .onnx, which can hold an order alone, and for such a model the options that only a
-/// model for TFLM can have.
+/// Refuses a plan written into an .onnx, and for such a model the options that only a model for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
-    if let Some(file) = args.output.as_ref().filter(|file| is_ordered(file) && (model.for_tflm || !args.model.reorder))
-    {
-        let message =
-            "an .onnx holds no plan, but the order of an ONNX model's operators: give --reorder, or name a .csv";
-        return Err(Failure::Usage(format!("{file}: {message}")));
+    if let Some(file) = args.output.as_ref().filter(|file| output::ends_in(file, "onnx")) {
+        return Err(Failure::Usage(format!("{file}: an .onnx holds no plan; name a .csv")));
     }
     if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
         let message = "only a .tflite holds a plan, and only kernels of TFLM are known for --overlap and --tflm-log";
@@ -306,20 +302,10 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
         };
         output::write(file, |out| out.write_all(&spliced))?;
     }
-    if let Some(file) = args.output.as_ref().filter(|file| is_ordered(file)) {
-        let order: Vec<u32> = planned.order.iter().map(|&k| model.operators[k as usize].number).collect();
-        let reordered = output::reorder(&args.input, bytes, &order)?;
-        output::write(file, |out| out.write_all(&reordered))?;
-    }
     if let Some(file) = &args.model.header {
         output::write(file, |out| output::header(model, planned, constraints(args, model).alignment, out))?;
     }
     Ok(())
-}
-
-/// Whether an order of operators is to be written into a model that holds no plan.
-pub(crate) fn is_ordered(file: &str) -> bool {
-    output::ends_in(file, "onnx")
 }
 
 /// Whether a plan is to be written into a model.

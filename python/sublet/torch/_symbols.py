@@ -1,0 +1,118 @@
+"""Open sizes: a joint graph is planned at numbers in the place of its symbols, and cut with the symbols.
+
+A schedule does not depend on the numbers, and what it takes grows with them. So a plan at the largest sizes holds for all
+smaller ones; a guard says that no size is larger, and a larger one is compiled and planned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
+from torch.utils._pytree import tree_leaves, tree_map
+
+Place: TypeAlias = tuple[int, int, int]
+"""Which size of which input: how many tensors are inputs, the number of one of them, the dimension."""
+
+OPEN = "sublet_open"
+"""The key, in a node's meta, of its value with symbols, while `val` is the one with numbers."""
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a node is a size, and no tensor."""
+    return isinstance(node.meta.get(OPEN), torch.SymInt)
+
+
+class Sizes:
+    """The open sizes of a joint graph, by the symbol that PyTorch has for each."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = module
+        self.numbers: dict[Any, int] = {}
+        """The numbers at which the graph is planned."""
+        self._inputs = [n for n in module.graph.nodes if n.op == "placeholder" and "tangent" not in n.name]
+        given = (value for n in self._inputs for value in _sizes_of(n.meta.get("val")))
+        self._symbols = {size.node.expr: size for size in given if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol}
+
+    def refused(self) -> str:
+        """What of the sizes is not known before the graph runs; empty if there is nothing."""
+        for node in self.module.graph.nodes:
+            for value in tree_leaves(node.meta.get("val")):
+                if isinstance(value, (torch.SymFloat, torch.SymBool)) or free_unbacked_symbols(value):
+                    return "shapes that depend on values"
+                if isinstance(value, (torch.SymInt, torch.Tensor)) and not free_symbols(value) <= self._symbols.keys():
+                    return "shapes that are not those of inputs"
+        return ""
+
+    def seen(self) -> dict[Place, int]:
+        """The sizes of the inputs that this graph was compiled for."""
+        tensors = [n.meta["val"] for n in self._inputs if isinstance(n.meta.get("val"), torch.Tensor)]
+        sizes = {(len(tensors), i, d): size for i, x in enumerate(tensors) for d, size in enumerate(x.shape)}
+        return {place: size.node.hint if isinstance(size, torch.SymInt) else size for place, size in sizes.items()}
+
+    def largest(self, seen: dict[Place, int]) -> dict[Any, int]:
+        """The number for each symbol: the largest that was seen at its places."""
+        tensors = [n.meta["val"] for n in self._inputs if isinstance(n.meta.get("val"), torch.Tensor)]
+        numbers = {symbol: int(size.node.hint) for symbol, size in self._symbols.items()}
+        for i, x in enumerate(tensors):
+            for d, size in enumerate(x.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr in numbers:
+                    symbol = size.node.expr
+                    numbers[symbol] = max(numbers[symbol], seen.get((len(tensors), i, d), 0))
+        return numbers
+
+    def times(self, numbers: dict[Any, int], room: float) -> dict[Any, int]:
+        """Numbers that are larger by a factor, as far as PyTorch has guards that allow it."""
+        bounds = {s: size.node.shape_env.bound_sympy(s).upper for s, size in self._symbols.items()}
+        return {symbol: int(min(number * room, bounds[symbol])) for symbol, number in numbers.items()}
+
+    def fix(self, numbers: dict[Any, int]) -> None:
+        """Puts numbers in the place of the symbols."""
+        self.restore(self.module)
+        self.numbers = numbers
+        if not numbers:
+            return
+        mode = FakeTensorMode()
+
+        def number(x: Any) -> Any:
+            return int(x.node.expr.xreplace(numbers)) if isinstance(x, torch.SymInt) else x
+
+        def fixed(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return number(x)
+            look = [tuple(map(number, sizes)) for sizes in (x.shape, x.stride())]
+            items = -(-number(x.untyped_storage().nbytes()) // x.itemsize)
+            with mode:
+                return torch.empty(items, dtype=x.dtype, device=x.device).as_strided(*look, number(x.storage_offset()))
+
+        for node in self.module.graph.nodes:
+            if "val" in node.meta:
+                node.meta[OPEN] = node.meta["val"]
+                node.meta["val"] = tree_map(fixed, node.meta["val"])
+
+    def guard(self) -> None:
+        """Has the graph compiled anew where a size is larger than its number."""
+        for symbol, number in self.numbers.items():
+            # The comparison is evaluated for the sizes of now, and PyTorch keeps it as a guard.
+            assert self._symbols[symbol] <= number
+
+    @staticmethod
+    def restore(*modules: fx.GraphModule) -> None:
+        """Puts the symbols back."""
+        for node in (node for module in modules for node in module.graph.nodes if OPEN in node.meta):
+            fixed, old = node.meta["val"], node.meta.pop(OPEN)
+            # A recomputed batch norm has fewer outputs, and an operator may have been found to give another type.
+            pairs = zip(fixed, old) if isinstance(fixed, (tuple, list)) else [(fixed, old)]
+            values = [o.to(f.dtype) if isinstance(o, torch.Tensor) and o.dtype != f.dtype else o for f, o in pairs]
+            node.meta["val"] = tuple(values) if isinstance(fixed, (tuple, list)) else values[0]
+
+
+def _sizes_of(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield from value.shape
+    else:
+        yield value

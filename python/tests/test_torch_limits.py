@@ -1,0 +1,286 @@
+"""What steps take beside their limit, on an ordinary day: other shapes, graphs that break, losses outside. It is held, or said.
+
+Without PyTorch nothing here is run.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import networks
+import sublet.torch
+from processes import ran
+from sublet.torch._measure import HEAP
+from torch import Tensor, nn
+
+CPU = torch.device("cpu")
+WIDTH = 256
+SLACK = 1 << 18
+
+
+class Layers(nn.Module):
+    """Layers of a width and their loss; `broken` ends the graph in the middle."""
+
+    def __init__(self, broken: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(8))
+        self.broken = broken
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers[:4]:
+            x = nn.functional.gelu(layer(x))
+        if self.broken:
+            torch._dynamo.graph_break()
+        for layer in self.layers[4:]:
+            x = nn.functional.gelu(layer(x))
+        return x.square().mean()
+
+
+def persistent(*tensors: Any) -> int:
+    return sum(x.untyped_storage().nbytes() for x in tensors)
+
+
+def peak_of(network: nn.Module, x: Tensor, step: Callable[[], None]) -> int:
+    """The most bytes of a step, with parameters and input."""
+    network.zero_grad()
+    since = HEAP.since(CPU)
+    step()
+    peak = since.peak
+    network.zero_grad()
+    return peak + persistent(x, *network.parameters())
+
+
+def told(network: Any, step: Callable[[], None], steps: int = 4) -> list[str]:
+    """What steps say of their limit."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(steps):
+            network.zero_grad()
+            step()
+    return [str(each.message) for each in caught if each.category is sublet.torch.OverLimit]
+
+
+def compiled(network: nn.Module, limit: int | str) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(network, backend="sublet", options={"partitioner": sublet.torch.Partitioner(limit)})
+
+
+def eager_peak(network: nn.Module, x: Tensor) -> int:
+    for _ in range(2):
+        peak = peak_of(network, x, lambda: network(x).backward())
+    return peak
+
+
+def test_other_batches_stay_within_the_limit_and_have_their_bits() -> None:
+    network, x = Layers(), torch.randn(2048, WIDTH)
+    limit = eager_peak(network, x) * 6 // 10
+    model, graphs = compiled(network, limit), 0
+    for rows in (2048, 1000, 2048, 700, 2048, 3000):
+        part = x.repeat(2, 1)[:rows].clone()
+        network.zero_grad()
+        model(part).backward()
+        ours = [p.grad.clone() for p in network.parameters()]
+        peak = peak_of(network, part, lambda: model(part).backward())
+        network(part).backward()
+        assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), ours)), rows
+        assert peak <= limit + SLACK, (rows, peak, limit)
+        graphs = len(torch._dynamo.utils.counters["stats"]) and torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    # The first sizes, and all others.
+    assert graphs <= 4
+
+
+def test_a_step_within_its_limit_is_silent() -> None:
+    network, x = Layers(), torch.randn(2048, WIDTH)
+    model = compiled(network, eager_peak(network, x) * 6 // 10)
+    assert told(network, lambda: model(x).backward()) == []
+
+
+def test_graphs_that_each_have_the_limit_are_told() -> None:
+    network, x = Layers(broken=True), torch.randn(2048, WIDTH)
+    model = compiled(network, eager_peak(network, x) * 6 // 10)
+    (text,) = told(network, lambda: model(x).backward())
+    assert "more than its limit of" in text and "2 forward passes ran, each with the limit for itself" in text
+    assert "the graph breaks at test_torch_limits.py" in text
+
+
+def test_a_backward_pass_that_runs_again_is_told() -> None:
+    network, x = Layers(), torch.randn(2048, WIDTH)
+    model = compiled(network, eager_peak(network, x) * 5 // 10)
+
+    def step() -> None:
+        loss = model(x)
+        loss.backward(retain_graph=True)
+        network.zero_grad()
+        loss.backward()
+
+    assert ["(retain_graph, create_graph)" in text for text in told(network, step)] == [True]
+
+
+def test_gradients_that_are_there_are_told() -> None:
+    network, x = Layers(), torch.randn(512, WIDTH)
+    model = compiled(network, "60%")
+
+    def step() -> None:
+        model(x).backward()
+        model(x).backward()
+
+    assert ["gradients of" in text and "were there before the step" in text for text in told(network, step)] == [True]
+
+
+def test_a_loss_outside_is_told_by_its_line() -> None:
+    class Words(nn.Sequential):
+        pass
+
+    network, x = Words(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 2048)), torch.randn(1024, WIDTH)
+    targets = torch.randint(0, 2048, (1024,))
+    model = compiled(network, "100%")
+    (text,) = told(network, lambda: nn.functional.cross_entropy(model(x), targets).backward())
+    assert "code that is not compiled" in text and "test_torch_limits.py, line" in text
+
+
+class Recurrent(nn.Module):
+    """Layers, and an LSTM that PyTorch's compiler leaves to Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(WIDTH, WIDTH), nn.GELU())))
+        self.recurrent = nn.LSTM(WIDTH, 64, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.recurrent(self.layers(x))[0].square().mean()
+
+
+def taken(network: Any, parts: sublet.torch.Parts, step: Callable[[], None], steps: int = 5) -> list[str]:
+    """What steps say within one limit over all. The last step must take no more than was planned."""
+    said = told(network, step, steps)
+    assert 0 < parts.taken <= parts.planned_peak + SLACK <= parts.allowed + 2 * SLACK
+    return said
+
+
+def test_one_limit_over_graphs_that_break_is_held_with_their_bits() -> None:
+    network, x = Layers(broken=True), torch.randn(2048, WIDTH)
+    whole = eager_peak(network, x)
+    torch._dynamo.reset()
+    parts = sublet.torch.Parts(whole * 6 // 10)
+    model = sublet.torch.compile(network, parts)
+    assert model is network and taken(network, parts, lambda: model(x).backward()) == []
+    assert len(parts.parts) == 2 and any(part.report.again for part in parts.parts)
+    ours = [p.grad.clone() for p in network.parameters()]
+    network.zero_grad()
+    network._call_impl(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), ours))
+
+
+def test_the_optimizers_state_gradients_and_a_loss_outside_count() -> None:
+    network = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(WIDTH, WIDTH), nn.GELU())), nn.Linear(WIDTH, 2048))
+    x, targets = torch.randn(1024, WIDTH), torch.randint(0, 2048, (1024,))
+    torch._dynamo.reset()
+    parts = sublet.torch.Parts("90%")
+    model = sublet.torch.compile(network, parts)
+    optimizer = torch.optim.Adam(network.parameters())
+
+    def step() -> None:
+        for _ in range(2):
+            nn.functional.cross_entropy(model(x), targets).backward()
+        optimizer.step()
+
+    taken(network, parts, step)
+    state = sum(p.nbytes for p in network.parameters()) * 2
+    assert parts.held >= persistent(x, *network.parameters()) + state
+    # Logits, their softmax and their gradients.
+    assert parts.planned_peak >= parts.held + 2 * 1024 * 2048 * 4
+
+
+def test_code_between_graphs_counts_and_a_limit_below_it_is_refused_with_its_sum() -> None:
+    network, x = Recurrent(), torch.randn(32, 64, WIDTH)
+    torch._dynamo.reset()
+    parts = sublet.torch.Parts("90%")
+    model = sublet.torch.compile(network, parts)
+    taken(network, parts, lambda: model(x).backward())
+    torch._dynamo.reset()
+    model = sublet.torch.compile(network, parts.held + (16 << 20))
+    with pytest.raises(sublet.PlanError, match="code that is not compiled takes .* MB beside them; the graph breaks at"):
+        told(network, lambda: model(x).backward())
+
+
+def test_over_a_limit_a_step_raises_or_is_planned_again() -> None:
+    network, x = Layers(), torch.randn(2048, WIDTH)
+    kept: list[Tensor] = []
+    for how in ("raise", "replan"):
+        torch._dynamo.reset()
+        kept.clear()
+        parts = sublet.torch.Parts("60%", on_exceed=how)
+        compiled_step = sublet.torch.compile(lambda x: network(x), parts)
+
+        def exceeding(x: Tensor) -> None:
+            loss = compiled_step(x)
+            if parts.taken:
+                kept.append(torch.ones(1 << 20))
+            loss.backward()
+            kept.clear()
+
+        if how == "raise":
+            with pytest.raises(sublet.torch.OverLimit, match="more than its limit"):
+                told(network, lambda: exceeding(x), 6)
+        else:
+            assert told(network, lambda: exceeding(x), 6) and parts.taken <= parts.allowed + SLACK
+
+
+@pytest.mark.parametrize("name", ["gpt_small", "mlp_bf16", "mixer_small"])
+def test_an_estimate_is_within_3_percent_of_what_a_step_takes(name: str) -> None:
+    network, inputs = networks.build(name)
+    estimate = sublet.torch.estimate(network, inputs, lambda params: torch.optim.AdamW(params, fused=True), "80%")
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    for _ in range(3):
+        since = HEAP.since(CPU)
+        network(*inputs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        peak = since.peak
+    state = [x for each in optimizer.state.values() for x in each.values() if isinstance(x, Tensor)]
+    measured = peak + sum(x.nbytes for x in {*network.parameters(), *network.buffers(), *inputs, *state})
+    assert abs(estimate.peak / measured - 1) < 0.03
+    assert estimate.parameters == sum(p.nbytes for p in network.parameters())
+    assert estimate.least < estimate.limit < estimate.peak and estimate.overhead >= 0
+    # Nothing is computed: the model may have no numbers.
+    with torch.device("meta"):
+        bare = copy.deepcopy(network).to("meta")
+    assert sublet.torch.estimate(bare, inputs, optimizer and torch.optim.AdamW).state == estimate.state
+
+
+def test_the_counter_of_the_package_is_that_of_a_preloaded_one() -> None:
+    heap = os.environ.get("SUBLET_HEAP")
+    if not heap:
+        pytest.skip("skipped: SUBLET_HEAP does not name the counter of the heap")
+    script = """
+import ctypes, torch
+from sublet.torch._measure import HEAP
+process = ctypes.CDLL(None)
+for name in ("now", "peak"):
+    getattr(process, f"memcount_{name}").restype = ctypes.c_longlong
+network = torch.nn.Sequential(*(torch.nn.Conv2d(8, 8, 5, padding=2) for _ in range(4))).double()
+x = torch.randn(4, 8, 32, 32).double()
+for _ in range(3):
+    network.zero_grad()
+    since = HEAP.since(torch.device("cpu"))
+    process.memcount_reset()
+    before = process.memcount_now()
+    network(x).sum().backward()
+    ours, theirs = since.peak, process.memcount_peak() - before
+print(ours, theirs)
+"""
+    done = ran([sys.executable, "-c", script], 300, {"LD_PRELOAD": heap})
+    assert done.returncode == 0, done.stderr
+    ours, theirs = map(int, done.stdout.split())
+    assert theirs > 1 << 20 and abs(ours - theirs) <= 4096
