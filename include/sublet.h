@@ -2727,7 +2727,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * `fitted` tells how many were written.
  *
  * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
- * in bytes, within which one was found.
+ * in bytes, within which one was found. SUBLET_STATUS_IMPOSSIBLE_LIMIT: there is none; `needed` bytes have to be on the
+ * device at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit(const struct sublet_trace *trace,
@@ -2794,7 +2795,8 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * NULL.
  *
  * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found. The field `needed` of `error` is a larger limit, in
- * bytes, within which one was found.
+ * bytes, within which one was found. SUBLET_STATUS_IMPOSSIBLE_LIMIT: there is none; `needed` bytes have to be on the
+ * device at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_plan(const struct sublet_network *network,

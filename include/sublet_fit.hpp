@@ -166,7 +166,8 @@ struct fitted {
 };
 
 // Rewrites a trace so that all its blocks fit into `limit` bytes. If they do not, the error of SUBLET_STATUS_OVER_LIMIT
-// has in `needed` the least bytes for which a schedule was found.
+// has in `needed` the least bytes for which a schedule was found, and that of SUBLET_STATUS_IMPOSSIBLE_LIMIT bytes that
+// every schedule needs.
 inline fitted fit(const trace &recorded, std::uint64_t limit,
                   const sublet_fit_params &asked = params<sublet_fit_params>(), const sublet_device *device = nullptr) {
     const auto told = recorded.view(device);

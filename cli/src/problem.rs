@@ -190,7 +190,9 @@ impl Problem {
             Error::Impossible { needed, limit } => {
                 let unit = Unit::for_largest(needed.max(limit));
                 let [needed, limit] = [needed, limit].map(|bytes| unit.both(bytes));
-                format!("no schedule by these means is within {limit}: {needed} have to be on the device at once")
+                format!(
+                    "no schedule by these means within {limit} is possible: {needed} have to be on the device at once"
+                )
             }
             Error::Alignment { block: Some(block), alignment } => {
                 format!("block {} has the alignment {alignment}, which is not a power of two", self.id(block))

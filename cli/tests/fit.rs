@@ -362,7 +362,7 @@ fn the_least_limit_that_is_named_is_near_the_lower_bound() {
     let least = least_limit(&["fit", &trace, "--using", "recompute"]);
     assert_eq!(refused(least).status, 0);
     let below = refused(least - least / 1024);
-    assert!(below.err.contains("no schedule by these means is within"), "{below:?}");
+    assert!(below.err.contains("no schedule by these means within"), "{below:?}");
 }
 
 /// Footprints that have been reached without overhead, and must not get worse, in percent of the peak.

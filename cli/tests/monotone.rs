@@ -58,7 +58,7 @@ fn the_lower_bound_stands_beside_the_overhead() {
     assert!(text.contains("lower bound"), "{text}");
     // An operator needs more than this limit for its own blocks.
     let never = fit(&trace, 10, &[]);
-    assert!(never.status == 1 && never.err.contains("no schedule by these means is within"), "{never:?}");
+    assert!(never.status == 1 && never.err.contains("no schedule by these means within"), "{never:?}");
     // The points of a sweep have the lower bound too.
     let swept = sublet(&["sweep", &trace, "--using", "swap", "--points", "4", "--json"]).json();
     let points = swept["points"].as_array().unwrap();

@@ -151,3 +151,44 @@ fn an_order_that_changes_values_is_refused() {
     let tanh = OPS.replace("bernoulli_", "tanh").replace("rerun\n", "rerun,ordered\n").replace(",0,0\n", ",0,0,1\n");
     assert!(!accepted(&tanh, &swapped, PLAN, true));
 }
+
+/// Where recomputation has freed what the peak needs, operators that only add memory run late.
+#[test]
+fn what_adds_memory_comes_late() {
+    let folder = Folder::new();
+    let operators = [
+        "0,product,a,m,fwd,1",
+        "1,product,m,p,fwd,1",
+        "2,product,b,q,fwd,1",
+        "3,sum,p q,r,fwd,1",
+        "4,loss,r,s,fwd,1",
+        "5,gradient,s b,dy,bwd,0",
+        "6,gradient,s b,dz,bwd,0",
+        "7,gradient,s m,dx,bwd,0",
+    ];
+    let line = |line: &str| {
+        let (rest, rerun) = line.rsplit_once(',').unwrap();
+        format!("{rest},1000,{rerun},0\n")
+    };
+    let rows = operators.map(line).concat();
+    let graph = folder.file("t.csv", format!("op,name,inputs,outputs,phase,time_ns,rerun,ordered\n{rows}"));
+    let tensor = |name: &str| {
+        let storage = if "ab".contains(name) {
+            "persistent"
+        } else if name.starts_with('d') {
+            "iteration"
+        } else {
+            "transient"
+        };
+        format!("{name},{},{storage}\n", if name == "s" { 256 } else { 4 << 20 })
+    };
+    let tensors = ["a", "b", "m", "p", "q", "r", "s", "dy", "dz", "dx"].map(tensor).concat();
+    folder.file("t.tensors.csv", format!("tensor,bytes,storage\n{tensors}"));
+    // The two weights, three values, and the loss.
+    let limit = (5 * (4 << 20) + 256).to_string();
+    let fit =
+        |more: &[&str]| sublet(&[&["fit", &graph, "--limit", &limit, "--using", "recompute", "--json"], more].concat());
+    let late = fit(&["--reorder"]);
+    assert_eq!((late.status, late.json()["recomputed_ns"].as_u64()), (0, Some(1000)), "{late:?}");
+    assert_eq!(fit(&[]).status, 1);
+}

@@ -380,7 +380,7 @@ impl fmt::Display for Error {
             Self::Impossible { needed, limit } => {
                 write!(
                     f,
-                    "no schedule by these means is within {limit} bytes: {needed} bytes have to be on the device at once"
+                    "no schedule within {limit} bytes is possible: {needed} bytes have to be on the device at once"
                 )
             }
             Self::OutOfMemory { needed, largest } => {

@@ -372,7 +372,8 @@ class SubletPlan {
   bool Fit() {
     sublet_error error;
     sublet_status status = network_.plan(options_.limit, &error);
-    if (status == SUBLET_STATUS_OVER_LIMIT) {
+    // Below what is needed at once nothing fits, and above that perhaps only from the least limit on that is known to work.
+    while (status == SUBLET_STATUS_IMPOSSIBLE_LIMIT || status == SUBLET_STATUS_OVER_LIMIT) {
       LOG(WARNING) << "sublet: " << sublet::to_string(error) << ": that is the limit now";
       status = network_.plan(error.needed, &error);
     }

@@ -300,7 +300,8 @@ impl<'a> Written<'a> {
 /// `fitted` tells how many were written.
 ///
 /// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found. The field `needed` of `error` is a larger limit,
-/// in bytes, within which one was found.
+/// in bytes, within which one was found. SUBLET_STATUS_IMPOSSIBLE_LIMIT: there is none; `needed` bytes have to be on the
+/// device at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit(

@@ -401,7 +401,8 @@ pub unsafe extern "C" fn sublet_network_workspace(
 /// NULL.
 ///
 /// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found. The field `needed` of `error` is a larger limit, in
-/// bytes, within which one was found.
+/// bytes, within which one was found. SUBLET_STATUS_IMPOSSIBLE_LIMIT: there is none; `needed` bytes have to be on the
+/// device at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_plan(

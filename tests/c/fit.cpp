@@ -84,9 +84,9 @@ static void traces_are_fitted(const sublet::trace &recorded) {
     const auto timed = sublet::verify_schedule(known, slow.rows, slow.offsets, repeats, &device);
     CHECK(timed.run.time_ns == slow.found.run.time_ns);
 
-    // A limit that is too small: the error has the least one.
+    // A limit that is too small: the error has what is needed at once.
     std::uint64_t least = 0;
-    throws(SUBLET_STATUS_OVER_LIMIT, "no schedule within 4194304 bytes", [&] {
+    throws(SUBLET_STATUS_IMPOSSIBLE_LIMIT, "no schedule within 4194304 bytes", [&] {
         try {
             sublet::fit(recorded, 4 * MIB);
         } catch (const sublet::exception &e) {

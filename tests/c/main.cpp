@@ -75,7 +75,7 @@ static void networks() {
         CHECK(last != nullptr && last->subject == second && last->action == SUBLET_ACTION_BIND);
         CHECK(network.next(2) == nullptr);
     }
-    CHECK(network.plan(100, &error) == SUBLET_STATUS_OVER_LIMIT && network.steps().size() == 3);
+    CHECK(network.plan(100, &error) == SUBLET_STATUS_IMPOSSIBLE_LIMIT && network.steps().size() == 3);
     CHECK(sublet::to_string(error).find("no schedule within 100 bytes") != std::string::npos);
 }
 
