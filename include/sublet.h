@@ -570,13 +570,8 @@ enum sublet_solver
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO and, unless very many pairs of
    * blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
    * bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
-   * sublet_place_params are used up. It makes more plans by heuristics; in turns with these it uses:
-   * - up to 600 blocks the exact search and the beam search;
-   * - from 601 to 6,000 blocks these two searches; plans that are built outward in time from the step at which the
-   *   most bytes are alive; and an exact search for the offsets of the large blocks, after which the other blocks
-   *   are placed at addresses that the large ones leave free;
-   * - above 6,000 blocks plans that are built outward in time, and ejection chains, which move blocks that are in
-   *   the way of others.
+   * sublet_place_params are used up: by more heuristics, by the beam search, and up to 6,000 blocks by the exact
+   * search, which take turns.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -660,30 +655,15 @@ enum sublet_solver
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
-   * Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
-   * blocks that are in the way of others.
-   */
-  SUBLET_SOLVER_IMPROVE = 17,
-  /**
    * Makes one plan by the skyline heuristic, a form of best fit, then looks for better plans by a beam search: it
    * places blocks in the order of time, and keeps many partial plans side by side.
    */
-  SUBLET_SOLVER_BEAM = 18,
-  /**
-   * Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the
-   * busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
-   */
-  SUBLET_SOLVER_OUTWARD = 19,
+  SUBLET_SOLVER_BEAM = 17,
   /**
    * Places blocks from the largest to the smallest, each at the lowest offset where it fits. Of blocks of equal
    * size, the one whose lifetime ends latest is placed first.
    */
-  SUBLET_SOLVER_COLORING_BACKWARD = 20,
-  /**
-   * Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
-   * search, and the other blocks at addresses that the large ones leave free.
-   */
-  SUBLET_SOLVER_LARGE_FIRST = 21,
+  SUBLET_SOLVER_COLORING_BACKWARD = 18,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1080,8 +1060,8 @@ typedef struct sublet_place_params {
   uint64_t alignment;
   /**
    * The most bytes that the arena may take; 0 is no constraint. Once a plan is within the capacity,
-   * SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH, SUBLET_SOLVER_BEAM, SUBLET_SOLVER_OUTWARD
-   * and SUBLET_SOLVER_IMPROVE end. Other solvers work as without a capacity.
+   * SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH and SUBLET_SOLVER_BEAM end. Other solvers
+   * work as without a capacity.
    */
   uint64_t capacity;
   /**
@@ -1096,9 +1076,8 @@ typedef struct sublet_place_params {
   uint64_t work;
   /**
    * A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
-   * about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. For
-   * SUBLET_SOLVER_LARGE_FIRST it is the budget of all its searches together. 0 is the default, 280,000 nodes, or
-   * about a second, which suffices for most hard instances of a few hundred blocks.
+   * about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the
+   * default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**

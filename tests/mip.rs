@@ -6,7 +6,7 @@ use crate::oracle;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
-use sublet_core::place::{Fit, Solver, greedy::Order};
+use sublet_core::place::{Fit, Order, Solver};
 use sublet_core::{Block, Constraints};
 use sublet_tests::{instance, place, verify};
 

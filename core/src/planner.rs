@@ -13,7 +13,7 @@ const PER_BLOCK: WorkspaceLen = per_block();
 ///
 /// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify), and so makes the same plans as these
 /// functions. The length of the arrays is linear in N. They are long enough for every solver but those that search:
-/// [`Solver::Auto`], [`Solver::Search`], [`Solver::Beam`] and [`Solver::LargeFirst`] need 200 KiB and more even for one
+/// [`Solver::Auto`], [`Solver::Search`] and [`Solver::Beam`] need 200 KiB and more even for one
 /// block. [`Planner::plan_in`] runs these in memory that the caller lends for the call.
 ///
 /// ```

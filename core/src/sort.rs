@@ -1,7 +1,7 @@
 //! Stable sorting of indices by an integer key; sorting and selection of values in place.
 //!
 //! Indices are sorted by a radix sort from the least significant digit on, eight bits a pass. A digit that is the same
-//! in all keys takes no pass, so small keys take few passes. O(n) per pass, n indices of scratch, 1 KiB of stack. The
+//! in all keys takes no pass, so small keys take few passes; indices that are in order already take none. O(n) per pass, n indices of scratch, 1 KiB of stack. The
 //! sorts of the standard library are not used because they can panic (on an inconsistent order), and firmware must not
 //! panic.
 
@@ -14,7 +14,16 @@ pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_,
         return;
     }
     let first = key(order[0]);
-    let varying = (1..n).fold(0, |bits, i| bits | (key(order[i]) ^ first));
+    let (mut varying, mut before, mut is_sorted) = (0, first, true);
+    for &i in order.first(n) {
+        let next = key(i);
+        varying |= next ^ first;
+        is_sorted &= before <= next;
+        before = next;
+    }
+    if is_sorted {
+        return;
+    }
     let mut in_scratch = false;
     for shift in (0..u64::BITS).step_by(8) {
         if (varying >> shift).to_le_bytes()[0] == 0 {

@@ -5,8 +5,7 @@ use core::ops::ControlFlow;
 use core::ptr;
 
 use sublet_core::Block;
-use sublet_core::place::greedy::Order;
-use sublet_core::place::{self, Fit, Options, Solver, Summary};
+use sublet_core::place::{self, Fit, Options, Order, Solver, Summary};
 
 use crate::arguments::{Arguments, params, plain};
 use crate::block::{self, sublet_block};
@@ -22,13 +21,8 @@ pub enum sublet_solver {
     /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO and, unless very many pairs of
     /// blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
     /// bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
-    /// sublet_place_params are used up. It makes more plans by heuristics; in turns with these it uses:
-    /// - up to 600 blocks the exact search and the beam search;
-    /// - from 601 to 6,000 blocks these two searches; plans that are built outward in time from the step at which the
-    ///   most bytes are alive; and an exact search for the offsets of the large blocks, after which the other blocks
-    ///   are placed at addresses that the large ones leave free;
-    /// - above 6,000 blocks plans that are built outward in time, and ejection chains, which move blocks that are in
-    ///   the way of others.
+    /// sublet_place_params are used up: by more heuristics, by the beam search, and up to 6,000 blocks by the exact
+    /// search, which take turns.
     Auto = 0,
     /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
     /// the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
@@ -78,26 +72,17 @@ pub enum sublet_solver {
     /// Places blocks in the order in which their lifetimes begin, each in the smallest range of free addresses in which
     /// it fits.
     StartBestFit = 16,
-    /// Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
-    /// blocks that are in the way of others.
-    Improve = 17,
     /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better plans by a beam search: it
     /// places blocks in the order of time, and keeps many partial plans side by side.
-    Beam = 18,
-    /// Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the
-    /// busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
-    Outward = 19,
+    Beam = 17,
     /// Places blocks from the largest to the smallest, each at the lowest offset where it fits. Of blocks of equal
     /// size, the one whose lifetime ends latest is placed first.
-    ColoringBackward = 20,
-    /// Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
-    /// search, and the other blocks at addresses that the large ones leave free.
-    LargeFirst = 21,
+    ColoringBackward = 18,
 }
 
 use sublet_solver as N;
 
-const SOLVERS: [(N, Solver, &CStr); 22] = [
+const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -115,11 +100,8 @@ const SOLVERS: [(N, Solver, &CStr); 22] = [
     (N::LifetimeBestFit, Solver::Greedy(Order::Lifetime, Fit::Best), c"lifetime-best-fit"),
     (N::StartFirstFit, Solver::Greedy(Order::Start, Fit::First), c"start-first-fit"),
     (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
-    (N::Improve, Solver::Improve, c"improve"),
     (N::Beam, Solver::Beam, c"beam"),
-    (N::Outward, Solver::Outward, c"outward"),
     (N::ColoringBackward, Solver::ColoringBackward, c"coloring-backward"),
-    (N::LargeFirst, Solver::LargeFirst, c"large-first"),
 ];
 
 /// What is known of a plan that a solver made: the size of its arena, and a lower bound on that size.
@@ -158,8 +140,8 @@ pub struct sublet_place_params {
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
     /// The most bytes that the arena may take; 0 is no constraint. Once a plan is within the capacity,
-    /// SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH, SUBLET_SOLVER_BEAM, SUBLET_SOLVER_OUTWARD
-    /// and SUBLET_SOLVER_IMPROVE end. Other solvers work as without a capacity.
+    /// SUBLET_SOLVER_AUTO starts no further method, and SUBLET_SOLVER_SEARCH and SUBLET_SOLVER_BEAM end. Other solvers
+    /// work as without a capacity.
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan on every machine. 0 stands for the seed 1.
     pub seed: u64,
@@ -168,9 +150,8 @@ pub struct sublet_place_params {
     /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
     /// A budget: how many nodes of its search tree the exact search (SUBLET_SOLVER_SEARCH) may look at. A node takes
-    /// about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. For
-    /// SUBLET_SOLVER_LARGE_FIRST it is the budget of all its searches together. 0 is the default, 280,000 nodes, or
-    /// about a second, which suffices for most hard instances of a few hundred blocks.
+    /// about 3 µs. The beam search (SUBLET_SOLVER_BEAM) gets the time that as many nodes would take. 0 is the
+    /// default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called during the placement, and can end it; NULL is none.
     pub watch: sublet_watch,

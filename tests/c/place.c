@@ -24,7 +24,7 @@ static uint32_t solvers(void) {
 }
 
 static void every_solver_makes_a_plan(void) {
-    CHECK(solvers() > SUBLET_SOLVER_OUTWARD);
+    CHECK(solvers() > SUBLET_SOLVER_COLORING_BACKWARD);
     for (uint32_t solver = SUBLET_SOLVER_AUTO; solver < solvers(); ++solver) {
         CHECK(sublet_solver_name(solver) != NULL && strlen(sublet_solver_name(solver)) > 3);
         uint32_t named = UINT32_MAX;
@@ -39,7 +39,7 @@ static void every_solver_makes_a_plan(void) {
         CHECK(placement.peak == 12288 && placement.lower_bound == 12288);
         CHECK(offsets[0] == offsets[2] && offsets[0] != offsets[1] && offsets[N] == 7);
         CHECK(placement.solver < solvers());
-        CHECK(solver < SUBLET_SOLVER_MULTISTART || solver >= SUBLET_SOLVER_IMPROVE || placement.solver == solver);
+        CHECK(solver < SUBLET_SOLVER_MULTISTART || solver >= SUBLET_SOLVER_BEAM || placement.solver == solver);
         free(workspace);
     }
     CHECK(strcmp(sublet_solver_name(SUBLET_SOLVER_BEST_FIT), "best-fit") == 0);

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use sublet_core::place::greedy::Order;
-use sublet_core::place::{Fit, Solver, Summary, overlap};
+
+use sublet_core::place::{Fit, Order, Solver, Summary, overlap};
 use sublet_core::trace::order::Ordered;
 use sublet_core::{Constraints, Error, Overlap};
 

@@ -28,10 +28,11 @@
 //!    best plan. Where no capacity succeeds, the width doubles, and random numbers are added to the costs. The two
 //!    passes for a capacity then begin at the section at which the last pass before them ended or was given up.
 //!
-//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the way that is described
+//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is; so is one of so many blocks alive
+//! together that no pass would come to its end. Ties: the way that is described
 //! first in a table that is filled in a fixed but arbitrary order. Cost of a pass: O(n · width · alive), at most 32
-//! times as much with all tries. Memory: two tables of 64 n cells, and at most 2²¹ words from which offsets are read (n
-//! words if there are more blocks).
+//! times as much with all tries. Memory: two tables of 64 cells for each of the first 6,000 blocks and one for each other, and at
+//! most 2²¹ words from which offsets are read (n words if there are more blocks).
 
 mod retry;
 mod timeline;
@@ -40,7 +41,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use self::timeline::{Ends, Timeline};
-use super::{Options, Solver, Summary, Watch, align_up, copy, gcd, improve_one, multistart};
+use super::multistart;
+use super::solver::{Options, Solver, Summary, Watch};
+use super::support::{align_up, copy, finish, gcd, prepare, tell};
 use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
@@ -49,6 +52,7 @@ const MOST_WIDTH: usize = 1 << WIDTH_BITS;
 const WIDTH_BITS: u32 = 10;
 const MOST_STEPS: usize = 1 << 21;
 const CELLS: usize = 64;
+const MANY: usize = 6000;
 const WAYS: usize = 3;
 const NARROW: u32 = 16;
 const PASSES: u64 = 32;
@@ -58,9 +62,7 @@ const FRACTION: u32 = 8;
 const CELLS_OF_A_WAY: u64 = 8;
 const CELLS_OF_A_NODE: u64 = 600;
 
-/// Length of the workspace that [`place`] needs for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let width = most_width(n);
     let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
     let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
@@ -80,42 +82,23 @@ const fn most_width(n: usize) -> usize {
 }
 
 const fn cells(n: usize) -> usize {
-    CELLS * n + 1
+    if n < MANY { CELLS * n + 1 } else { CELLS * MANY + n + 1 }
 }
 
-/// Builds one plan from address 0 upwards, and then looks for better ones by beam search along time, for as long as the
-/// exact search would take for `options.nodes` nodes of its search tree.
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
-/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
-/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
-/// plan found is left in `offsets`.
-///
-/// ```
-/// use core::ops::ControlFlow;
-/// use sublet_core::place::{Options, beam};
-/// use sublet_core::{Block, Workspace};
-/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
-/// let len = beam::workspace(blocks.len());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut offsets = [0; 3];
-/// let scratch = Workspace::new(&mut words, &mut indices);
-/// let summary = beam::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
-/// assert_eq!(summary.peak, 6);
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn place(
+pub(super) fn place(
     blocks: &[Block],
     options: &Options,
-    scratch: Workspace<'_>,
+    mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let first = |blocks: &_, options: &_, built, scratch: Workspace<'_>, offsets: &mut _, watch: Watch<'_>| {
-        improve(blocks, options, built, 0, scratch, offsets, watch)
-    };
-    improve_one(first, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
+    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let once = Options { work: 0, ..*options };
+    let mut stopped = false;
+    let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
+    let built = multistart::build(blocks, &once, (1, lower_bound), scratch.reborrow(), offsets, &mut tell)?;
+    let improved = if stopped { built } else { improve(blocks, options, built, 0, scratch, offsets, watch)? };
+    finish(improved, options)
 }
 
 pub(super) fn improve(
@@ -137,7 +120,7 @@ pub(super) fn improve(
     let most = options.nodes.saturating_mul(CELLS_OF_A_NODE);
     let unit = blocks.iter().fold(0, |unit, b| gcd(unit, b.size)).max(1);
     let (mut round, mut halvings, mut improved) = (first_round, 0u32, false);
-    while best.peak > enough && beam.looked < most {
+    while best.peak > enough && beam.looked < most && beam.may_finish(most) {
         let gap = best.peak - enough;
         let part = (gap >> halvings).max(unit).min(gap);
         if round > 0 {
@@ -250,6 +233,11 @@ impl<'a> Beam<'a> {
             random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             looked: 0,
         })
+    }
+
+    /// A pass looks at a quarter of the widest row for each block and partial plan, or more.
+    fn may_finish(&self, most: u64) -> bool {
+        u64::from(self.n) * u64::from(self.row) / 4 * u64::from(NARROW) <= most
     }
 
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {

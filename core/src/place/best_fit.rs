@@ -8,40 +8,19 @@
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
 //! the same offsets. The length of a lifetime is its number of steps.
 
+use super::interval;
 use super::skyline::{Rule, Skyline};
-use super::{Options, Solver, Summary, finish, interval, prepare};
+use super::solver::{Options, Solver, Summary};
+use super::support::{finish, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// Length of the workspace that [`place`] needs for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let numbering = WorkspaceLen { words: 0, indices: 3 * n };
     Skyline::workspace(n, 2 * n).and(numbering).max(interval::workspace(n))
 }
 
-/// Places every block by best fit, as published by Sekiyama et al. 2018: the lowest free place goes to the block with
-/// the longest lifetime of those that fit there. O(n log n) in practice, O(n √n) at worst, for n blocks; p pinned
-/// blocks add O(n p).
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
-/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
-/// the workspace is shorter than that for this solver; [`Error::OverCapacity`] if the peak is above the capacity: the
-/// plan found is left in `offsets`.
-///
-/// ```
-/// use sublet_core::place::{best_fit, Options};
-/// use sublet_core::{Block, Workspace};
-/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
-/// let len = best_fit::workspace(blocks.len());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut offsets = [0; 3];
-/// let summary = best_fit::place(&blocks, &Options::default(), Workspace::new(&mut words, &mut indices), &mut offsets)?;
-/// assert_eq!((summary.peak, offsets), (6, [0, 0, 4]));
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn place(
+pub(super) fn place(
     blocks: &[Block],
     options: &Options,
     mut scratch: Workspace<'_>,

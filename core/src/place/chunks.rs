@@ -23,7 +23,10 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 pub use super::banks::Spot;
 use super::interval::{self, Sweep};
-use super::{Options, Solver, late_reuse, place as place_in_one, prepare, workspace_up_to};
+use super::late_reuse;
+use super::methods::{place as place_in_one, workspace_up_to};
+use super::solver::{Options, Solver};
+use super::support::prepare;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort, verify};

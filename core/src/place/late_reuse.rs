@@ -11,8 +11,8 @@
 //!
 //! Cost: O(n · (a + c²)) for n blocks, a of them alive at a step, and c at most 96; linear memory.
 
-use super::align_up;
 use super::interval::{self, Sweep};
+use super::support::align_up;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};

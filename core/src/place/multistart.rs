@@ -30,9 +30,11 @@ use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use super::interval;
 use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
-use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
+use super::solver::{Options, Solver, Summary, Watch};
+use super::support::{finish, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -66,90 +68,34 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-const WIDE: [Start; 2] =
-    [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
-
-#[derive(Clone, Copy)]
-pub(super) enum Series {
-    Any(usize),
-    Wide,
-}
-
-impl Series {
-    fn fixed(self) -> impl Iterator<Item = Start> {
-        let (most, of): (usize, &[Start]) = match self {
-            Self::Any(most) => (most, &FIXED),
-            Self::Wide => (WIDE.len(), &WIDE),
-        };
-        of.iter().copied().take(most)
-    }
-
-    fn draw(self, random: &mut SplitMix64) -> Start {
-        let drawn = draw(random);
-        match self {
-            Self::Any(_) => drawn,
-            Self::Wide => Start { rule: Rule::WideFlush, ..drawn },
-        }
-    }
-}
-
+const FRACTION: u32 = 17;
 const NOISE: f64 = 0.4;
 const CHANGED: u64 = 20;
 
-/// Length of the workspace that [`place`] needs for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: 3 * n, indices: 0 };
     Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
 }
 
-/// Builds plan after plan with the skyline, each with another order of preference among the blocks, and keeps the best.
-/// At least one plan is built. Then the method ends when one of these is true:
-///
-/// - The peak is the lower bound.
-/// - One more plan might take more than what is left of `options.work`, counted in blocks placed. A block counts
-///   several times under a rule that looks at more blocks.
-/// - `watch`, which is called after each plan, has returned `ControlFlow::Break`.
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
-/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
-/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
-/// plan found is left in `offsets`.
-///
-/// ```
-/// use core::ops::ControlFlow;
-/// use sublet_core::place::{Options, multistart};
-/// use sublet_core::{Block, Workspace};
-/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
-/// let len = multistart::workspace(blocks.len());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut offsets = [0; 3];
-/// let scratch = Workspace::new(&mut words, &mut indices);
-/// let summary = multistart::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
-/// assert_eq!(summary.peak, summary.lower_bound);
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn place(
+pub(super) fn place(
     blocks: &[Block],
     options: &Options,
-    scratch: Workspace<'_>,
-    offsets: &mut [u64],
-    watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let series = Series::Any(FIXED.len());
-    finish(build(blocks, options, series, scratch, offsets, watch)?, options)
-}
-
-pub(super) fn build(
-    blocks: &[Block],
-    options: &Options,
-    series: Series,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    finish(build(blocks, options, (FIXED.len(), lower_bound), scratch, offsets, watch)?, options)
+}
+
+pub(super) fn build(
+    blocks: &[Block],
+    options: &Options,
+    (fixed, lower_bound): (usize, u64),
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
     let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
@@ -160,7 +106,7 @@ pub(super) fn build(
     let mut worth = scratch.words(blocks.len());
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
-    let mut fixed = series.fixed();
+    let mut fixed = FIXED.iter().copied().take(fixed);
     // The best start so far, and by block its worth in that start.
     let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
@@ -168,7 +114,7 @@ pub(super) fn build(
     while peak == u64::MAX || (peak > lower_bound && work < options.work) {
         let fixed = fixed.find(|start| peak == u64::MAX || work.saturating_add(start.cost(n)) <= options.work);
         let changed = best.filter(|_| fixed.is_none() && random.next_u64().is_multiple_of(2));
-        let start = fixed.or(changed).unwrap_or_else(|| series.draw(&mut random));
+        let start = fixed.or(changed).unwrap_or_else(|| draw(&mut random));
         if peak < u64::MAX && work.saturating_add(start.cost(n)) > options.work {
             break;
         }
@@ -215,12 +161,11 @@ impl Start {
             Rule::Rank | Rule::BusiestFirst => 1,
             Rule::Level => 2,
             Rule::Flush => 4,
-            Rule::WideFlush => 24,
         };
         each * u64::from(placed)
     }
 
-    /// 128 times the size class, plus the logarithm of `width^α ⋅ size^β`, plus 1; with 40 fraction bits.
+    /// 128 times the size class, plus the logarithm of `width^α ⋅ size^β`, plus 1; in 32 bits, which sort in few passes.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;
@@ -235,7 +180,7 @@ impl Start {
                 // Within a class, no worth reaches 128: width has 32 powers of two, size 64.
                 worth += 128.0 * floor(size / powers + begin);
             }
-            (worth * (1u64 << 40) as f64) as u64
+            (worth * f64::from(1u32 << FRACTION)) as u64
         }
     }
 }

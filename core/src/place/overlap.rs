@@ -26,7 +26,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use self::pairs::Pairs;
-use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
+use super::solver::{Options, Order, Solver, Summary, Watch};
+use super::support::{align_up, copy, finish, prepare};
 use crate::table::{Table, at};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
@@ -83,12 +84,8 @@ pub fn place(
     let lower_bound = least(blocks, overlaps);
     let mut scratch = scratch.reborrow();
     let pairs = Pairs::new(blocks, overlaps, &mut scratch);
-    let mut best = Summary {
-        peak: u64::MAX,
-        lower_bound,
-        solver: Solver::Greedy(super::greedy::Order::Size, super::Fit::First),
-        nodes: 0,
-    };
+    let mut best =
+        Summary { peak: u64::MAX, lower_bound, solver: Solver::Greedy(Order::Size, super::gap::Fit::First), nodes: 0 };
     if by_order(&pairs, options, &mut best, offsets, scratch.reborrow(), watch).is_continue() {
         search::improve(&pairs, options, &mut best, offsets, scratch, watch)?;
     }
@@ -271,7 +268,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;
-            super::copy(self.offset.first(self.pairs.len()), offsets);
+            copy(self.offset.first(self.pairs.len()), offsets);
         }
     }
 }

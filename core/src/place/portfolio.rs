@@ -1,58 +1,30 @@
 //! Runs one heuristic after the other until the peak is the lower bound, and keeps the best plan.
 //!
-//! The heuristics, in this order: [`multistart`](super::multistart), which builds many plans from address 0 upwards, is
-//! best on almost everything and costs least; [`best_fit`](super::best_fit); [`coloring`](super::coloring); the orders
-//! of [`greedy`](super::greedy). Work is counted in blocks placed; `multistart` gets `options.work`. The cost of some
-//! heuristics grows with the number of pairs of blocks that are alive together. Of these, only so many run that the sum
-//! of their costs is within a second budget of `options.work`, so that instances of 100,000 blocks stay quick. The plan
-//! is never worse than that of the best heuristic that ran; of equal peaks the first plan is kept.
+//! In the order of [`Solver::HEURISTICS`]: `multistart`, which builds many plans from address 0 upwards, is best on almost
+//! everything and costs least; `best_fit`; then `by_order`. Work is counted in blocks placed; `multistart` gets
+//! `options.work`. The cost of the methods by order grows with the number of pairs of blocks that are alive together: only so
+//! many run that the sum of their costs is within a second budget of `options.work`, so that instances of 100,000 blocks stay
+//! quick. Of equal peaks the first plan is kept.
 //!
-//! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of pairs of
-//! blocks alive together, take O(|E| log n).
+//! Cost: O(n log n + work) in practice for n blocks. Each method by order takes O(|E| log n) for |E| pairs of blocks alive
+//! together.
 
 use super::interval::Sweep;
-use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, tell, workspace_of};
+use super::solver::{Options, Solver, Summary, Watch};
+use super::support::{copy, finish, prepare, tell};
+use super::{best_fit, by_order, interval, multistart};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// Pairs alive together that take as long as `multistart` takes to place one block.
 const PAIRS_PER_BLOCK: u64 = 7;
 
-/// Length of the workspace that [`place`] needs for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
-    let mut most = interval::workspace(n);
-    let mut i = 0;
-    while i < Solver::HEURISTICS.len() {
-        most = most.max(workspace_of(Solver::HEURISTICS[i], n));
-        i += 1;
-    }
-    most.and(WorkspaceLen { words: n, indices: 0 })
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    let members = multistart::workspace(n).max(best_fit::workspace(n)).max(by_order::workspace(n));
+    members.max(interval::workspace(n)).and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// Places the blocks by each heuristic of the portfolio in turn and keeps the best plan. Ends early when the peak is
-/// the lower bound, or when `watch` returns `ControlFlow::Break`. `watch` is called after each heuristic, and after
-/// each plan of `multistart`.
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
-/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
-/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
-/// plan found is left in `offsets`.
-///
-/// ```
-/// use core::ops::ControlFlow;
-/// use sublet_core::place::{Options, portfolio};
-/// use sublet_core::{Block, Workspace};
-/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
-/// let len = portfolio::workspace(blocks.len());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut offsets = [0; 3];
-/// let scratch = Workspace::new(&mut words, &mut indices);
-/// let summary = portfolio::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
-/// assert_eq!(summary.peak, 6);
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn place(
+/// `watch` is called after each heuristic, and after each plan of `multistart`.
+pub(super) fn place(
     blocks: &[Block],
     options: &Options,
     mut scratch: Workspace<'_>,
@@ -74,13 +46,18 @@ pub fn place(
         if best.peak == lower_bound {
             break;
         }
-        if solver.grows_with_pairs() {
-            let Some(rest) = left.checked_sub(each) else { continue };
-            left = rest;
-        }
         let mut stopped = false;
         let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
-        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, &mut tell)?;
+        let scratch = scratch.reborrow();
+        let summary = match solver {
+            Solver::Multistart => multistart::place(blocks, &unlimited, scratch, trial, &mut tell)?,
+            Solver::BestFit => best_fit::place(blocks, &unlimited, scratch, trial)?,
+            by_order => {
+                let Some(rest) = left.checked_sub(each) else { continue };
+                left = rest;
+                by_order::place(by_order, blocks, &unlimited, scratch, trial)?
+            }
+        };
         if summary.peak < best.peak {
             best = summary;
             copy(trial, offsets);
@@ -95,6 +72,7 @@ pub fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::methods::{place_watched, workspace_of};
     use crate::place::tests::cut;
     use core::ops::ControlFlow;
 
@@ -127,7 +105,7 @@ mod tests {
     #[test]
     fn one_break_ends_all_methods() {
         let blocks = cut(200, 100, 10_000, 1);
-        for solver in [Solver::Portfolio, Solver::Improve, Solver::Outward, Solver::Auto] {
+        for solver in [Solver::Portfolio, Solver::Auto] {
             let len = workspace_of(solver, blocks.len());
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
             let mut told = 0;

@@ -23,19 +23,20 @@
 //! the height of the neighbour, and the merged line is wide. *Flush* does the same; and of the few blocks that come
 //! first in the order of preference, it takes the one that leaves the least unused room beside it.
 //!
-//! Alignment rounds the height of the line up under the block. Pinned blocks are obstacles: a block that would overlap
-//! one goes on top of it.
+//! Alignment rounds the height of the line up under the block. A pinned block hangs above the lines until they reach it:
+//! below it only blocks are picked that end below it, and a line on which none does rises to it, where it becomes a part of
+//! the line like any other block.
 //!
 //! Cost: a few steps to find and split a line; O(log n) to see whether any block fits; a visit of the lifetime tree (a
-//! few dozen nodes in practice, all at worst) to find the best; with p pins, O(p) more for each block. Lines are a list
+//! few dozen nodes in practice, all at worst) to find the best; with p pins, O(p) more for each pick. Lines are a list
 //! over *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. A
 //! line is named by the number of its first section. Blocks are numbered anew in the order of their begins, so that
 //! what happens at one time lies side by side in memory.
 
-use super::align_up;
 use super::earliest_end::EarliestEnd;
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::load_tree::LoadTree;
+use super::support::align_up;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
@@ -53,14 +54,16 @@ pub(crate) struct Skyline<'a> {
     by_rank: Table<'a, u32>,
     /// [`ABSENT`] for a pinned block; scratch while blocks are sorted.
     rank: Table<'a, u32>,
+    /// The pinned blocks: first those that no line has reached yet, the lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
+    hanging: u32,
     /// By first section of a line: one past its last.
     end: Table<'a, u32>,
     previous: Table<'a, u32>,
     height: Table<'a, u64>,
     remaining: LoadTree<'a>,
-    /// By section of time, in bytes, without pinned blocks.
+    /// By section of time, in bytes.
     load: Table<'a, u64>,
     max_load: u64,
 }
@@ -71,13 +74,12 @@ pub(crate) enum Rule {
     BusiestFirst,
     Level,
     Flush,
-    WideFlush,
 }
 
 /// A line rises by at most the bytes by which its neighbour is fuller, shifted right by so many bits.
 const LEVEL: u32 = 7;
 const FLUSH_CHOICE: usize = 8;
-const WIDE_CHOICE: usize = 64;
+const PINNED_CHOICE: usize = 16;
 /// So that the slack is never near 0, the max load shifted right by so many bits is added.
 const FLUSH_SLACK: u32 = 7;
 
@@ -124,22 +126,19 @@ impl<'a> Skyline<'a> {
             low[i] = by_rank[original[i]];
             high[i] = rank[original[i]];
             if at(blocks, original[i]).pin.is_some() {
-                pins[pin_count] = original[i];
+                pins[pin_count] = i;
                 pin_count += 1;
             }
         }
         let unplaced = LifetimeTree::new(scratch, &low, &high, n, &mut by_rank, &mut rank);
         let earliest_end = EarliestEnd::new(scratch, &low, n, most_sections);
-        sort::by_key(&mut pins, pin_count, &mut rank, |i| at(blocks, i).pin.unwrap_or(0));
         let mut load = scratch.words(most_sections);
         for i in 0..n {
-            let b = at(blocks, original[i]);
-            if b.pin.is_none() {
-                // At first, the change of the load at each section; the sums below make it the load.
-                load[low[i]] = load[low[i]].wrapping_add(b.size);
-                if high[i] < sections {
-                    load[high[i]] = load[high[i]].wrapping_sub(b.size);
-                }
+            let size = at(blocks, original[i]).size;
+            // At first, the change of the load at each section; the sums below make it the load.
+            load[low[i]] = load[low[i]].wrapping_add(size);
+            if high[i] < sections {
+                load[high[i]] = load[high[i]].wrapping_sub(size);
             }
         }
         for s in 1..sections {
@@ -160,6 +159,7 @@ impl<'a> Skyline<'a> {
             rank,
             pins,
             pin_count,
+            hanging: 0,
             end: scratch.indices(most_sections),
             previous: scratch.indices(most_sections),
             height: scratch.words(most_sections),
@@ -185,7 +185,8 @@ impl<'a> Skyline<'a> {
         if self.n == 0 {
             return (Some(0), 0);
         }
-        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, original, .. } = self;
+        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, original, pins, .. } = self;
+        sort::by_key(pins, self.pin_count, rank, |i| at(blocks, original[i]).pin.unwrap_or(0));
         for r in 0..self.n {
             let pinned = at(blocks, original[by_rank[r]]).pin.is_some();
             rank[by_rank[r]] = if pinned { ABSENT } else { r };
@@ -197,15 +198,19 @@ impl<'a> Skyline<'a> {
         }
         let mut peak = 0;
         for p in 0..self.pin_count {
-            let i = self.pins[p];
-            offsets[i] = at(blocks, i).pin.unwrap_or(0);
-            peak = peak.max(offsets[i].saturating_add(at(blocks, i).size));
+            let (i, b) = (self.original[self.pins[p]], at(self.blocks, self.original[self.pins[p]]));
+            offsets[i] = b.pin.unwrap_or(0);
+            peak = peak.max(offsets[i].saturating_add(b.size));
         }
+        self.hanging = self.pin_count;
         let mut line = self.first_line();
         let movable = self.n - self.pin_count;
         let mut placed = 0;
         while placed < movable && peak < limit {
             line = self.local_minimum(line);
+            if self.land(rule, line) {
+                continue;
+            }
             let i = match self.pick(rule, line, limit) {
                 Pick::Block(i) => i,
                 Pick::NoneFits => {
@@ -215,20 +220,17 @@ impl<'a> Skyline<'a> {
                 Pick::AtLimit => return (None, placed),
             };
             let b = at(self.blocks, self.original[i]);
-            if matches!(rule, Rule::Level | Rule::Flush | Rule::WideFlush) && self.goes_level(line, b.size) {
+            if matches!(rule, Rule::Level | Rule::Flush) && self.goes_level(line, b.size) {
                 line = self.lift(line);
                 continue;
             }
-            let offset = self.dodge(&b, self.height[line]);
+            let offset = self.offset_on(line, &b);
             let top = offset + b.size;
             offsets[self.original[i]] = offset;
             peak = peak.max(top);
             self.unplaced.set(i, ABSENT);
             self.earliest_end.remove(i);
-            if rule != Rule::Rank {
-                self.remaining.subtract(self.low[i], self.high[i], b.size);
-            }
-            self.split(line, self.low[i], self.high[i], top);
+            self.cover(rule, line, i, top);
             placed += 1;
         }
         ((peak < limit).then_some(peak), placed)
@@ -240,8 +242,10 @@ impl<'a> Skyline<'a> {
             return Pick::NoneFits;
         }
         let within = Lifetimes::within(low, high);
+        let hanging = self.hangs_over(low, high).is_some();
+        let picked = |rank: u32| if rank == ABSENT { Pick::NoneFits } else { Pick::Block(self.by_rank[rank]) };
         if rule == Rule::Rank {
-            return Pick::Block(self.by_rank[self.unplaced.best(&within)]);
+            return picked(if hanging { self.first_below(line, &within) } else { self.unplaced.best(&within) });
         }
         let (step, load) = self.remaining.busiest(low, high);
         if load.saturating_add(self.height[line]) >= limit {
@@ -249,12 +253,54 @@ impl<'a> Skyline<'a> {
         }
         let over = Lifetimes::within_over(low, high, step);
         let choose = |of: &_| match rule {
+            Rule::Flush if hanging => self.flush::<PINNED_CHOICE>(line, of),
             Rule::Flush => self.flush::<FLUSH_CHOICE>(line, of),
-            Rule::WideFlush => self.flush::<WIDE_CHOICE>(line, of),
+            _ if hanging => self.first_below(line, of),
             _ => self.unplaced.best(of),
         };
         let best = choose(&over);
-        Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
+        picked(if best == ABSENT { choose(&within) } else { best })
+    }
+
+    // Pinned blocks
+
+    fn hangs_over(&self, low: u32, high: u32) -> Option<u64> {
+        let mut over = self.pins.first(self.hanging).iter();
+        over.find(|&&p| self.low[p] < high && low < self.high[p]).map(|&p| self.pin(p))
+    }
+
+    fn pin(&self, i: u32) -> u64 {
+        at(self.blocks, self.original[i]).pin.unwrap_or(0)
+    }
+
+    fn first_below(&self, line: u32, of: &Lifetimes) -> u32 {
+        let ranks = self.unplaced.lowest::<PINNED_CHOICE>(of);
+        ranks.into_iter().take_while(|&rank| rank != ABSENT).find(|&rank| self.is_below(line, rank)).unwrap_or(ABSENT)
+    }
+
+    fn is_below(&self, line: u32, rank: u32) -> bool {
+        let i = self.by_rank[rank];
+        let b = at(self.blocks, self.original[i]);
+        self.hangs_over(self.low[i], self.high[i]).is_none_or(|pin| self.offset_on(line, &b) + b.size <= pin)
+    }
+
+    /// The lowest pinned block over the line, if the line has reached it, becomes a part of the line.
+    fn land(&mut self, rule: Rule, line: u32) -> bool {
+        let (low, high) = (line, self.end[line]);
+        let within = |&p: &u32| low <= self.low[p] && self.high[p] <= high;
+        let Some(place) = (0..self.hanging).find(|&place| within(&self.pins[place])) else { return false };
+        let i = self.pins[place];
+        if self.pin(i) > self.height[line] {
+            return false;
+        }
+        self.hanging -= 1;
+        for place in place..self.hanging {
+            self.pins[place] = self.pins[place + 1];
+        }
+        self.pins[self.hanging] = i;
+        let top = self.pin(i).saturating_add(at(self.blocks, self.original[i]).size);
+        self.cover(rule, line, i, top);
+        true
     }
 
     /// No later block could cross a risen block; the fuller the neighbour, the more unused bytes may be left below.
@@ -290,6 +336,9 @@ impl<'a> Skyline<'a> {
             if rank == ABSENT {
                 break;
             }
+            if !self.is_below(line, rank) {
+                continue;
+            }
             let i = self.by_rank[rank];
             let size = at(self.blocks, self.original[i]).size;
             let cost = spoilt(line, self.low[i], before, size) + spoilt(self.high[i], end, after, size);
@@ -301,18 +350,8 @@ impl<'a> Skyline<'a> {
         best
     }
 
-    fn dodge(&self, b: &Block, height: u64) -> u64 {
-        let alignment = b.alignment.max(self.alignment);
-        let mut offset = align_up(height, alignment);
-        for p in 0..self.pin_count {
-            let pinned = at(self.blocks, self.pins[p]);
-            let begin = pinned.pin.unwrap_or(0);
-            let end = begin.saturating_add(pinned.size);
-            if begin < offset + b.size && offset < end && b.collides(&pinned) {
-                offset = align_up(end, alignment);
-            }
-        }
-        offset
+    fn offset_on(&self, line: u32, b: &Block) -> u64 {
+        align_up(self.height[line], b.alignment.max(self.alignment))
     }
 
     // Lines
@@ -346,6 +385,13 @@ impl<'a> Skyline<'a> {
         }
     }
 
+    fn cover(&mut self, rule: Rule, line: u32, i: u32, top: u64) {
+        if rule != Rule::Rank {
+            self.remaining.subtract(self.low[i], self.high[i], at(self.blocks, self.original[i]).size);
+        }
+        self.split(line, self.low[i], self.high[i], top);
+    }
+
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {
@@ -366,7 +412,11 @@ impl<'a> Skyline<'a> {
 
     fn lift(&mut self, line: u32) -> u32 {
         let (before, after) = (self.height_before(line), self.height_after(line));
-        self.height[line] = before.min(after);
+        let hanging = self.hangs_over(line, self.end[line]).unwrap_or(NO_LINE);
+        self.height[line] = before.min(after).min(hanging);
+        if self.height[line] < before.min(after) {
+            return line;
+        }
         if after == self.height[line] {
             self.end[line] = self.end[self.end[line]];
         }

@@ -5,7 +5,7 @@
 
 use super::choice::{Candidate, Excess, choose};
 use super::{Bank, Use, allowed, bank, price, shift};
-use crate::place::align_up;
+use crate::place::support::align_up;
 use crate::table::{at, count};
 use crate::{Block, Workspace, sort};
 

@@ -44,7 +44,7 @@ mod lower_bound;
 
 use self::choice::{Candidate, Excess, choose};
 use self::lower_bound::lower_bound;
-use super::align_up;
+use super::support::align_up;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};

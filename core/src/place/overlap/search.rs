@@ -39,7 +39,8 @@ use core::num::NonZeroU64;
 
 use super::pairs::Pairs;
 use crate::place::interval::{self, Sweep};
-use crate::place::{Options, Solver, Summary, Watch, align_up, copy, gcd};
+use crate::place::solver::{Options, Solver, Summary, Watch};
+use crate::place::support::{align_up, copy, gcd};
 use crate::table::{Table, at, count};
 use crate::{Constraints, Error, Workspace, WorkspaceLen};
 

@@ -63,7 +63,6 @@
 mod nogood;
 mod order;
 mod state;
-mod technique;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -75,13 +74,15 @@ use core::ops::ControlFlow;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-pub use self::technique::{Technique, Techniques};
+pub use super::technique::{Technique, Techniques};
 
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
 use self::window::{Budget, Windows};
+use super::bound;
 use super::interval::{self, Sweep};
-use super::{Options, Solver, Summary, Watch, bound, finish, gcd, prepare};
+use super::solver::{Options, Solver, Summary, Watch};
+use super::support::{finish, gcd, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -102,9 +103,7 @@ const GUIDED: u64 = 2;
 /// Runs near one plan give plans that are alike: a short search finds better ones without.
 const UNGUIDED: u64 = 150_000;
 
-/// Length of the workspace of [`place`] for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let searching = state::workspace(n)
         .and(tree::workspace(n))
         .and(window::workspace(n))
@@ -112,31 +111,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak or, if there is a capacity, for a placement within it. Ends when such a
-/// placement is found, when it is proved that none is within the capacity, when `options.nodes` are used up, or when
-/// `watch` returns `ControlFlow::Break`. The best plan is then in `offsets`. If the search finds none, a plan is made
-/// whose peak may be high. `watch` is called every few hundred nodes and at each improvement, but not for that plan.
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks
-/// that are alive together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or
-/// the workspace is shorter than [`workspace`] says; [`Error::OverCapacity`] if the peak is above the capacity: the
-/// plan found is left in `offsets`.
-///
-/// ```
-/// use core::ops::ControlFlow;
-/// use sublet_core::place::{Options, search};
-/// use sublet_core::{Block, Workspace};
-/// let blocks = [Block::new(0, 3, 4), Block::new(3, 9, 4), Block::new(0, 9, 4), Block::new(9, 21, 4), Block::new(0, 21, 4)];
-/// let len = search::workspace(blocks.len());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut offsets = [0; 5];
-/// let scratch = Workspace::new(&mut words, &mut indices);
-/// let found = search::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
-/// assert_eq!((found.peak, found.lower_bound), (12, 12));
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn place(
+pub(super) fn place(
     blocks: &[Block],
     options: &Options,
     mut scratch: Workspace<'_>,

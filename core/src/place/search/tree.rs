@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 
 use super::nogood::{self, Nogoods};
 use super::state::{CHOICES, FLOOR, NONE, REST, State};
-use super::technique::Technique;
+use crate::place::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 

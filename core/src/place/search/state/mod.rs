@@ -8,8 +8,8 @@ mod propagate;
 
 use core::ops::Range;
 
-use super::technique::{Technique, Techniques};
 use crate::heap::Heap;
+use crate::place::technique::{Technique, Techniques};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 

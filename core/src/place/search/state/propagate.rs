@@ -2,8 +2,8 @@
 //! to higher ones, until none has to be raised. The search divides time into stretches, the *sections*, numbered from
 //! 0.
 
-use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
+use crate::place::technique::Technique;
 use crate::table::{Table, at};
 
 impl State<'_> {

@@ -1,0 +1,112 @@
+//! The table of methods: by solver, the memory that it needs and what runs. The ways in from outside.
+
+use core::ops::ControlFlow;
+
+use super::solver::{Options, Solver, Summary, Watch};
+use super::{auto, beam, best_fit, by_order, multistart, portfolio, search};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except that
+/// [`Solver::Search`], and [`Solver::Auto`] with at most [`search::MOST_BLOCKS`] blocks, also need a table of n²/64
+/// words.
+#[must_use]
+pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
+    match solver {
+        Solver::Auto => auto::workspace(n),
+        Solver::Portfolio => portfolio::workspace(n),
+        Solver::Search => search::workspace(n),
+        Solver::Beam => beam::workspace(n),
+        Solver::Multistart => multistart::workspace(n),
+        Solver::BestFit => best_fit::workspace(n),
+        Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => by_order::workspace(n),
+    }
+}
+
+/// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], this may be
+/// more than [`workspace_of`] says for `n`: with at most [`search::MOST_BLOCKS`] blocks, the exact search runs too, and
+/// may need more than the other methods need for `n` blocks.
+#[must_use]
+pub const fn workspace_up_to(solver: Solver, n: usize) -> WorkspaceLen {
+    let searched = if n < search::MOST_BLOCKS { n } else { search::MOST_BLOCKS };
+    workspace_of(solver, n).max(workspace_of(solver, searched))
+}
+
+/// Gives every block an offset by the method that `solver` names.
+///
+/// # Errors
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
+/// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
+/// left in `offsets`.
+///
+/// ```
+/// use sublet_core::place::{self, Options, Solver};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
+/// let len = place::workspace_of(Solver::Auto, blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = place::place(Solver::Auto, &blocks, &Options::default(), scratch, &mut offsets)?;
+/// assert_eq!((summary.peak, summary.lower_bound), (12, 12));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    solver: Solver,
+    blocks: &[Block],
+    options: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Gives every block an offset by the method that `solver` names, and tells `watch` the result so far: after
+/// improvements, and in between to report progress. The last improvement may be told by the returned summary alone. If
+/// `watch` returns `ControlFlow::Break`, the method ends with its best result. Methods that make only one plan do not
+/// call `watch`.
+///
+/// # Errors
+/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
+/// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
+/// left in `offsets`.
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{self, Options, Solver};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
+/// let len = place::workspace_of(Solver::Auto, blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let mut told = 0;
+/// let mut watch = |_: &_| {
+///     told += 1;
+///     ControlFlow::Continue(())
+/// };
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// place::place_watched(Solver::Auto, &blocks, &Options::default(), scratch, &mut offsets, &mut watch)?;
+/// assert!(told > 0);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place_watched(
+    solver: Solver,
+    blocks: &[Block],
+    options: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    match solver {
+        Solver::Auto => auto::place(blocks, options, scratch, offsets, watch),
+        Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
+        Solver::Search => search::place(blocks, options, scratch, offsets, watch),
+        Solver::Beam => beam::place(blocks, options, scratch, offsets, watch),
+        Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
+        Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
+        Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => {
+            by_order::place(solver, blocks, options, scratch, offsets)
+        }
+    }
+}
