@@ -1,4 +1,4 @@
-# python: the Python package as a wheel: formatting, types, examples, tests; ONNX models
+# python: the Python package as a wheel: formatting, types, examples, tests
 . ci/python_environment.sh
 
 install_wheel "$python"
@@ -9,8 +9,3 @@ install_wheel "$python"
 run=("${ends[@]}" "$python/bin/pytest" --quiet --import-mode=importlib)
 "${run[@]}" python/tests/test_sublet.py
 "${run[@]}" --doctest-modules --doctest-ignore-import-errors --pyargs sublet
-if timeout 600 "$python/bin/pip" "${pip_quietly[@]}" onnx==1.23.2 onnxruntime==1.32.0; then
-    "${run[@]}" python/tests/test_onnx.py
-else
-    echo "skipped: ONNX, which cannot be installed here"
-fi

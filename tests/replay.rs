@@ -85,6 +85,23 @@ fn a_smaller_request_is_served_from_the_plan() {
 }
 
 #[test]
+fn a_smaller_batch_whose_results_outlive_the_iteration_keeps_the_plan() {
+    let mut memory = Checked::new(config(1 << 16));
+    for (round, batch) in [8, 1, 8, 2, 8].into_iter().enumerate() {
+        memory.allocator.begin_iteration();
+        let [a, b] = [64, 128].map(|bytes| memory.malloc(bytes * batch).unwrap());
+        memory.free(a);
+        let [result, c] = [96, 64].map(|bytes| memory.malloc(bytes * batch).unwrap());
+        memory.free(b);
+        memory.free(c);
+        memory.allocator.end_iteration().unwrap();
+        memory.free(result);
+        let done = memory.allocator.statistics();
+        assert_eq!((done.plans, done.hits), (1, 3 * round as u64), "{batch}");
+    }
+}
+
+#[test]
 fn a_larger_request_is_served_elsewhere() {
     diverges(&USUAL.replace("m3:512", "m3:2000"), 6, 1);
 }

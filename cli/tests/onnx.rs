@@ -297,3 +297,70 @@ fn shapes_are_needed_of_what_is_read() {
     assert!(refused(&never, &[]).contains("no operator writes the output 2:w"));
     assert!(refused(&values("y"), &["--output", "plan.onnx"]).contains("an .onnx holds no plan"));
 }
+
+/// The operators of a model's graph, as bytes, and all else of it.
+fn parts(model: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
+    fn length(bytes: &[u8]) -> (usize, usize) {
+        let count = bytes.iter().position(|b| b & 0x80 == 0).unwrap() + 1;
+        (bytes[..count].iter().rev().fold(0, |n, b| n << 7 | usize::from(b & 0x7f)), count)
+    }
+    // The version, in two bytes; then the graph.
+    let (graph_len, count) = length(&model[3..]);
+    let (mut nodes, mut rest) = (Vec::new(), model[..3 + count].to_vec());
+    let mut at = 3 + count;
+    while at < 3 + count + graph_len {
+        let (len, count) = length(&model[at + 1..]);
+        let field = &model[at..at + 1 + count + len];
+        if field[0] == 1 << 3 | 2 {
+            nodes.push(field.to_vec())
+        } else {
+            rest.extend(field)
+        }
+        at += field.len();
+    }
+    rest.extend(&model[at..]);
+    (nodes, rest)
+}
+
+#[test]
+fn the_order_is_written_into_the_model_and_nothing_else() {
+    // Reductions, each of which could follow what it reads, come at the end; one operator computes a constant.
+    let nodes = [
+        node("Neg", "c", "d"),
+        node("Exp", "x", "a"),
+        node("Exp", "a", "b"),
+        node("Add", "b d", "y"),
+        node("own.Sum", "a", "s"),
+        node("own.Sum", "b", "t"),
+    ];
+    let small = |names: &str| names.split(' ').map(|name| value(name, FLOAT, &[])).collect::<Vec<_>>();
+    let outputs = [floats("y"), small("s t")].concat();
+    let mut bytes = model(&nodes, "c", [&floats("x"), &outputs, &floats("a b d")]);
+    // A field that this version does not know, after the graph.
+    bytes.extend(field(99, b"kept as it is"));
+    let folder = Folder::new();
+    let [file, ordered] = ["model.onnx", "ordered.onnx"].map(|name| folder.path(name));
+    fs::write(&file, &bytes).unwrap();
+    let ran = sublet(&["plan", &file, "--reorder", "--output", &ordered]);
+    assert!(ran.status == 0 && ran.out.contains("execution_order is PRIORITY_BASED"), "{ran:?}");
+    let written = fs::read(&ordered).unwrap();
+    let ((old, rest), (new, rest_of_new)) = (parts(&bytes), parts(&written));
+    assert_eq!((rest, written.len()), (rest_of_new, bytes.len()));
+    assert_eq!(new, [0, 1, 2, 4, 5, 3].map(|i: usize| old[i].clone()));
+    // The file's own order now needs what the search has found.
+    let peak = |file: &str, options: &[&str]| {
+        sublet(&[&["plan", file, "--json"], options].concat()).json()["peak"].as_u64().unwrap()
+    };
+    assert_eq!(peak(&ordered, &[]), peak(&file, &["--reorder"]));
+    assert!(peak(&file, &[]) > peak(&ordered, &[]));
+    // An order needs a model of ONNX, and to be asked for; a graph in two parts is refused.
+    for refused in [&["plan", &file, "--output", &ordered][..], &["plan", &file, "--reorder", "--output", &file]] {
+        assert_eq!(sublet(refused).status, 2, "{refused:?}");
+    }
+    fs::write(&file, [bytes, field(7, &node("Neg", "x", "z"))].concat()).unwrap();
+    let ran = sublet(&["plan", &file, "--reorder", "--output", &ordered]);
+    assert!(ran.status == 2 && fs::read(&ordered).unwrap() == written, "{ran:?}");
+    let trace = folder.path("blocks.csv");
+    fs::write(&trace, "id,lower,upper,size\n0,0,2,8\n").unwrap();
+    assert_eq!(sublet(&["plan", &trace, "--output", &ordered]).status, 2);
+}

@@ -4,6 +4,7 @@
 mod arrays;
 mod fit;
 mod heap;
+mod onnx;
 mod place;
 mod problem;
 mod torch;
@@ -26,6 +27,8 @@ mod _sublet {
     use super::fit::{Fitted, fit};
     #[pymodule_export]
     use super::heap::{heap_alarm, heap_bytes, heap_install, heap_mark, heap_on_alarm, heap_reset};
+    #[pymodule_export]
+    use super::onnx::{ort_begin, ort_end, ort_install, ort_release, ort_statistics};
     #[pymodule_export]
     use super::place::{place, verify};
     #[pymodule_export]

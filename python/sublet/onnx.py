@@ -1,19 +1,25 @@
-"""ONNX models with the shapes and times of one run, for models whose file leaves shapes open.
+"""ONNX models with the shapes and times of one run, and onnxruntime with planned memory.
 
     python -m sublet.onnx model.onnx recorded.onnx x=1,3,48,320
-    sublet plan recorded.onnx
+    sublet plan recorded.onnx --reorder --output planned.onnx
 
-onnxruntime runs the model once on the processor, and the shape of every value is written down. So it does not matter
+    session = sublet.onnx.session("planned.onnx")
+
+To record a model whose file leaves shapes open, onnxruntime runs the model once on the processor, and the shape of every value is written down. So it does not matter
 whether shapes can be inferred. Needs `pip install onnx onnxruntime`. Tried with onnx 1.23 and onnxruntime 1.32.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
 import sys
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +29,9 @@ import onnx
 import onnx.inliner
 import onnxruntime
 
-__all__ = ["record"]
+from . import _sublet
+
+__all__ = ["Session", "install", "record", "session"]
 
 TIME = "sublet.time_ns"
 """The key under which the metadata of an operator tells its time, in ns."""
@@ -32,6 +40,84 @@ NAME = "sublet"
 follows."""
 RUNS = 3
 """How often the model is run to be timed."""
+
+
+CAPACITY = 1 << 36
+"""The most bytes that the runs of a session take at once, if `install` is not told: addresses, which take no memory."""
+
+_installing = threading.Lock()
+_installed = False
+
+
+def install(capacity: int = CAPACITY) -> None:
+    """Registers an allocator with onnxruntime's environment, once in a process: the first call counts. It plans the
+    runs of each `Session`. Other sessions with the option `session.use_env_allocators` may use it too, without plans.
+    `capacity` is the most bytes that the runs of one session take at once; they are only addresses until they are used.
+    RuntimeError or PlanError if this onnxruntime has no way to register one: it takes 1.22 or later.
+    """
+    global _installed
+    with _installing:
+        if not _installed:
+            # Its module for Python tells its C API to libraries of execution providers alone.
+            onnxruntime.register_execution_provider_library("sublet", _sublet.__file__)
+            _sublet.ort_install(capacity)
+            _installed = True
+
+
+class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """An `onnxruntime.InferenceSession` whose runs take their memory from a plan, from the second run on. Runs at once
+    have a plan each. A session that is used by no one gives its memory back.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        install()
+        self._number = next(self._numbers)
+        super().__init__(*args, **options)
+        weakref.finalize(self, _sublet.ort_release, self._number)
+
+    @contextlib.contextmanager
+    def _iteration(self) -> Iterator[None]:
+        begun = _sublet.ort_begin(self._number)
+        try:
+            yield
+        finally:
+            if begun is not None:
+                _sublet.ort_end(begun)
+
+    def run(self, *args: Any, **options: Any) -> Any:
+        with self._iteration():
+            return super().run(*args, **options)
+
+    def run_with_ort_values(self, *args: Any, **options: Any) -> Any:
+        with self._iteration():
+            return super().run_with_ort_values(*args, **options)
+
+    def run_with_iobinding(self, *args: Any, **options: Any) -> Any:
+        with self._iteration():
+            return super().run_with_iobinding(*args, **options)
+
+    def statistics(self) -> dict[str, int]:
+        """Of all runs so far: how many requests were served from a plan (`hits`) and how many were not while there was
+        one (`misses`), and how many plans were made; the bytes of the largest arenas, of what lives, and of what takes
+        memory now.
+        """
+        names = ("hits", "misses", "plans", "arena_peak", "live_bytes", "resident")
+        return dict(zip(names, np.sum([[0] * len(names), *_sublet.ort_statistics(self._number)], axis=0).tolist()))
+
+
+def session(model: str | os.PathLike[str] | bytes, options: Any = None, **more: Any) -> Session:
+    """A `Session` on the processor, with the options that planned memory needs: operators in the order of the file, no
+    memory pattern, and the allocator of the environment. Other options, of `onnxruntime.SessionOptions`, may be given,
+    and more arguments of `InferenceSession`.
+    """
+    options = onnxruntime.SessionOptions() if options is None else options
+    options.enable_mem_pattern = False
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    more.setdefault("providers", ["CPUExecutionProvider"])
+    return Session(model if isinstance(model, bytes) else os.fspath(model), options, **more)
 
 
 def record(model: str | os.PathLike[str] | Any, inputs: Mapping[str, Any], *, branches: bool = False) -> Any:

@@ -1,10 +1,13 @@
-"""ONNX models that leave shapes open: recorded in one run of onnxruntime, and planned with its shapes.
+"""ONNX models that leave shapes open, recorded in one run of onnxruntime and planned with its shapes; and runs with planned
+memory.
 
 Without onnx and onnxruntime nothing here is run.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import gc
 import pathlib
 from typing import Any
 
@@ -222,3 +225,119 @@ def test_the_command_records_and_says_what_it_needs(
     with pytest.raises(SystemExit):
         sublet.onnx.main([str(source), str(recorded)])
     assert f"error: {source}: " in capsys.readouterr().err
+
+
+def widening(layers: int = 6) -> Any:
+    """Layers of convolution and gating over an open batch, of which each third adds what came two before."""
+    rng, nodes, weights, x = np.random.default_rng(0), [], [], "x"
+    for i in range(layers):
+        weights.append(onnx.numpy_helper.from_array((rng.standard_normal((8, 8, 3, 3)) * 0.1).astype(np.float32), f"w{i}"))
+        nodes.append(helper.make_node("Conv", [x, f"w{i}"], [f"c{i}"], pads=[1] * 4))
+        nodes.append(helper.make_node("Tanh", [f"c{i}"], [f"t{i}"]))
+        nodes.append(helper.make_node("Mul", [f"c{i}", f"t{i}"], [f"m{i}"]))
+        x = f"m{i}"
+        if i % 3 == 2:
+            nodes.append(helper.make_node("Add", [x, f"m{i - 2}"], [f"a{i}"]))
+            x = f"a{i}"
+    sizes = [value("x", "n", 8, 32, 32)], [value(x, "n", 8, 32, 32)]
+    graph = helper.make_graph(nodes, "g", *sizes, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def images(rows: int) -> dict[str, Any]:
+    return {"x": np.random.default_rng(rows).standard_normal((rows, 8, 32, 32)).astype(np.float32)}
+
+
+def test_runs_of_a_session_are_planned_and_equal(tmp_path: pathlib.Path) -> None:
+    proto = widening().SerializeToString()
+    stock = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    session = sublet.onnx.session(proto)
+    before: dict[str, int] = {}
+    for round in range(3):
+        for rows in (1, 8, 1):
+            assert np.array_equal(session.run(None, images(rows))[0], stock.run(None, images(rows))[0])
+        done = session.statistics()
+        if round > 0:
+            # A smaller batch is served from the plan of a larger one: all is hit but the results, and no memory is added.
+            new = {name: done[name] - before[name] for name in done}
+            assert new["plans"] == 0 and new["misses"] == 3 and new["hits"] >= 9 and done["live_bytes"] == 0
+            assert round == 1 or new["resident"] == 0
+        before = done
+    assert before["resident"] <= 1.1 * (before["arena_peak"] + 2 * images(8)["x"].nbytes)
+    # Another session has memory of its own, and a plan.
+    other = sublet.onnx.session(proto)
+    assert other.statistics()["hits"] == 0 and np.array_equal(*(s.run(None, images(2))[0] for s in (other, stock)))
+    assert session.statistics() == before
+
+
+def test_runs_at_once_have_a_plan_each() -> None:
+    proto = widening().SerializeToString()
+    stock = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    sessions = [sublet.onnx.session(proto) for _ in range(2)]
+    wanted = [stock.run(None, images(rows))[0] for rows in range(1, 5)]
+
+    def work(thread: int) -> bool:
+        own = sessions[thread % 2]
+        return all(
+            np.array_equal(own.run(None, images(rows))[0], wanted[rows - 1]) for _ in range(5) for rows in (1, 4, 2, 3)
+        )
+
+    for _ in range(3):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+    for session in sessions:
+        # Two of the four threads use it: at most two runs at once, each with a plan.
+        contexts = sublet._sublet.ort_statistics(session._number)
+        assert len(contexts) in (1, 2) and all(plans > 0 for _, _, plans, *_ in contexts)
+        done = session.statistics()
+        assert done["live_bytes"] == 0 and done["hits"] > 2 * done["misses"]
+
+
+def test_a_session_that_is_gone_gives_its_memory_back() -> None:
+    proto = widening().SerializeToString()
+    session = sublet.onnx.session(proto)
+    number = session._number
+    for _ in range(3):
+        session.run(None, images(4))
+    assert sublet._sublet.ort_statistics(number)
+    del session
+    gc.collect()
+    assert not sublet._sublet.ort_statistics(number)
+    # The next session gets what it had, without its plan.
+    session = sublet.onnx.session(proto)
+    session.run(None, images(1))
+    assert session.statistics()["resident"] < 4 * images(4)["x"].nbytes
+
+
+def test_operators_run_in_the_order_that_is_written(tmp_path: pathlib.Path) -> None:
+    # Calibration: reductions of all that convolutions have written, at the end of the file.
+    nodes, weights, x, ends = [], [], "x", []
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        weights.append(onnx.numpy_helper.from_array((rng.standard_normal((16, 16, 1, 1)) * 0.2).astype(np.float32), f"w{i}"))
+        nodes.append(helper.make_node("Conv", [x, f"w{i}"], [f"c{i}"]))
+        nodes.append(helper.make_node("LeakyRelu", [f"c{i}"], [f"r{i}"]))
+        x = f"r{i}"
+    for i in range(6):
+        nodes.append(helper.make_node("ReduceMax", [f"c{i}"], [f"max{i}"], keepdims=0))
+        ends.append(value(f"max{i}"))
+    shape = (1, 16, 64, 64)
+    graph = helper.make_graph(nodes, "g", [value("x", *shape)], [value(x, *shape), *ends], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    source, ordered = tmp_path / "m.onnx", tmp_path / "ordered.onnx"
+    onnx.save(onnx.shape_inference.infer_shapes(proto), source)
+    assert sublet._sublet.run(["sublet", "plan", str(source), "--reorder", "--output", str(ordered)]) == 0
+    given = {"x": rng.standard_normal(shape).astype(np.float32)}
+    arenas, results = [], []
+    for file in (source, ordered):
+        # Its optimizations have an order of their own.
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = sublet.onnx.session(file, options)
+        for _ in range(3):
+            results.append(session.run(None, given))
+        arenas.append(session.statistics()["arena_peak"])
+    assert all(np.array_equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))
+    block = 4 * 16 * 64 * 64
+    # Two blocks, in place of all that wait for their reductions.
+    assert arenas[0] > 6 * block and arenas[1] < 2.1 * block

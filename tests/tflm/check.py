@@ -84,6 +84,32 @@ def with_offsets(source, target, change):
         f.write(data)
 
 
+def runs(path, arena):
+    """In a process of its own: what does not fit may end it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            from tflite_micro.python.tflite_micro import runtime
+
+            runtime.Interpreter.from_file(path, arena_size=arena).invoke()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def least_arena(path, most):
+    """The least arena that runs, by bisection in steps of 16 bytes; it runs in `most`."""
+    low, high = 0, most // 16
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if runs(path, 16 * middle) else (middle, high)
+    return 16 * high
+
+
 def differs(a, b):
     return a.get("outputs") != b.get("outputs")
 
@@ -132,6 +158,12 @@ def check(path, folder):
             assert litert(planned) == expected, f"{name} {choice}: LiteRT gives other outputs"
         row.append(f"{choice} {out['peak']} ({ran['total']})")
         best = min(best, ran["head"])
+    # The arena that is printed is the least that runs, and never above the one without a plan.
+    least = [least_arena(p, truth["total"] + (1 << 16)) for p in (path, planned)]
+    told = [out["arena_64"]["unplanned"], out["arena_64"]["planned"]]
+    assert all(0 <= t - l <= 64 for t, l in zip(told, least)), f"{name}: told {told}, runs in {least}"
+    assert least[1] <= least[0], (name, least)
+    row.append(f"kTensorArenaSize {told[1]} (runs in {least[1]})")
     if name in MOST:
         head, total = MOST[name]
         assert out["peak"] <= head and (total is None or ran["total"] <= total), (name, out["peak"], ran["total"])

@@ -36,9 +36,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if !args.bank.is_empty() {
         return banks::run(args, problem, &constraints);
     }
-    let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
+    let asked = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
-    let (solved, planned, mut plans) = place(args, &mut problem, model.as_deref().map(|(model, _)| model), &scratch)?;
+    let (solved, planned, mut plans) =
+        place(args, &mut problem, model.as_deref().map(|(model, _)| model), &asked.known)?;
     let is_kept = planned.as_deref().is_some_and(|planned| planned.is_of_file);
     let seconds = begin.elapsed().as_secs_f64();
     let problem = planned.as_deref().map_or(&problem, |planned| &planned.problem);
@@ -59,9 +60,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         verified(problem, &offsets, &constraints)?
     };
     if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
-        model::write(args, model, bytes, planned)?;
+        model::write(args, (model, bytes), &asked.known, planned)?;
     }
-    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
+    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file) && !model::is_ordered(file)) {
         output::write(file, |out| output::plan(problem, &plan, out))?;
     }
     if let Some(file) = &args.certificate {
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
     let known = model.as_deref().zip(planned.as_deref());
-    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, plans.as_mut(), planned));
+    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &asked, plans.as_mut(), planned));
     let peak = planned.as_deref().map_or(0, |planned| planned.scratch_end).max(plan.peak());
     let outcome = Outcome {
         model: known.as_ref(),
@@ -174,7 +175,8 @@ fn write_report(
 /// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and
 /// those that a model cannot have.
 fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
-    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(model::is_model);
+    let into_model = |file: &str| model::is_model(file) || model::is_ordered(file);
+    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(into_model);
     let refuse = |why: String| Err(Failure::Usage(why));
     match model {
         _ if for_a_model && !args.bank.is_empty() => {
@@ -200,7 +202,18 @@ fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let files = [&args.output, &args.report, &args.certificate, &args.model.header];
     output::print(outcome, args.json, &files, |out| {
         outcome.text(out)?;
-        args.output.as_ref().filter(|file| *file != "-").map_or(Ok(()), |file| writeln!(out, "plan      {file}"))
+        match args.output.as_deref() {
+            None | Some("-") => Ok(()),
+            Some(file) if model::is_ordered(file) => {
+                writeln!(out, "order     {file}")?;
+                writeln!(
+                    out,
+                    "note      onnxruntime follows the order of a file if its option execution_order is PRIORITY_BASED, \
+                     as sublet.onnx.session sets it"
+                )
+            }
+            Some(file) => writeln!(out, "plan      {file}"),
+        }
     })
 }
 

@@ -73,58 +73,9 @@ const BINARY: &str = "\
 /// The most pixels of an output that are looked at one by one: far more than a microcontroller holds.
 const MOST_PIXELS: u64 = 1 << 20;
 
-/// Operators whose kernels may ask for memory when they are prepared: in TFLM's reference kernels and in those for
-/// Cortex-M, Ethos-U and Xtensa.
-const ASKING: [&str; 25] = [
-    "CONV_2D",
-    "DEPTHWISE_CONV_2D",
-    "TRANSPOSE_CONV",
-    "FULLY_CONNECTED",
-    "AVERAGE_POOL_2D",
-    "MAX_POOL_2D",
-    "SVDF",
-    "ADD",
-    "ADD_N",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM",
-    "BATCH_MATMUL",
-    "MEAN",
-    "SUM",
-    "REDUCE_MAX",
-    "REDUCE_MIN",
-    "STRIDED_SLICE",
-    "PAD",
-    "RESIZE_BILINEAR",
-    "SignalRFFT",
-    "SignalIrfft",
-    "SignalFftAutoScale",
-    "SignalFilterBank",
-    "SignalStacker",
-    "DETECTION_POSTPROCESS",
-    "ethos-u",
-];
-
-/// Whether an operator's kernel may ask for memory that the model does not tell of.
-pub(crate) fn may_ask(kind: &str) -> bool {
-    ASKING.contains(&kind) || kind.starts_with("Signal") || kind == "TFLite_Detection_PostProcess"
-}
-
 /// Whether TFLM has a kernel for an operator that the format knows by its name alone.
-fn is_of_tflm(custom: &str) -> bool {
+pub(super) fn is_of_tflm(custom: &str) -> bool {
     custom.starts_with("Signal") || ["TFLite_Detection_PostProcess", "CIRCULAR_BUFFER", "TFLM_DECODE"].contains(&custom)
-}
-
-/// What TFLM's reference kernels are known to ask for: operators, and the bytes that each needs besides its operands. A
-/// `TRANSPOSE_CONV` of integers asks for a sum for each element of its output: 4 bytes where the element has 8 bits,
-/// 8 bytes where it has 16.
-pub(crate) fn known_scratch(model: &Model) -> Vec<(u32, u64)> {
-    let asked = |(number, operator): (u32, &Operator)| {
-        let &[output] = operator.outputs.as_slice() else { return None };
-        let Tensor { bytes, shape, .. } = model.tensor(output).filter(|_| operator.kind == "TRANSPOSE_CONV")?;
-        let elements = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
-        let sum = [(1, 4), (2, 8)].into_iter().find(|&(element, _)| elements.checked_mul(element) == Some(*bytes))?.1;
-        elements.checked_mul(sum).filter(|&asked| asked > 0).map(|asked| (number, asked))
-    };
-    (0..).zip(&model.operators).filter_map(asked).collect()
 }
 
 /// Whether another compiler than the runtime's own planner decides where an operator's tensors lie: such as Vela for the
@@ -220,6 +171,15 @@ fn image(tensor: &Tensor) -> Option<[u64; 3]> {
     }
 }
 
+/// How many pixels are put before an axis that has so many inputs and outputs, where the window has this size.
+pub(super) fn padding(window: &Window, axis: usize, [inputs, outputs]: [u64; 2], size: u64) -> Option<u64> {
+    let reach = outputs
+        .checked_sub(1)?
+        .checked_mul(window.stride[axis])?
+        .checked_add(size.checked_sub(1)?.checked_mul(window.dilation[axis])? + 1)?;
+    Some(if window.same { reach.saturating_sub(inputs) / 2 } else { 0 })
+}
+
 /// For a window that moves over an image: how far the kernel's writes run ahead of its reads, in bytes. At each element
 /// of the output, in the order in which they are written, that is how many elements have been written, less the index
 /// of the first element of the input that is still to be read; the most of these counts.
@@ -235,13 +195,8 @@ fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Opt
         (None, Some(&[_, tall, wide, _])) => [tall, wide],
         _ => return None,
     };
-    let padding = |outputs: u64, at: usize, size: u64, inputs: u64| {
-        let reach = (outputs - 1)
-            .checked_mul(window.stride[at])?
-            .checked_add(size.checked_sub(1)?.checked_mul(window.dilation[at])? + 1)?;
-        Some(if window.same { reach.saturating_sub(inputs) / 2 } else { 0 })
-    };
-    let (above, left) = (padding(rows, 0, tall, height)?, padding(columns, 1, wide, width)?);
+    let above = padding(&window, 0, [height, rows], tall)?;
+    let left = padding(&window, 1, [width, columns], wide)?;
     // The index of the first element that a pixel of the output reads.
     let base = |y: u64, x: u64| {
         let row = (y * window.stride[0]).saturating_sub(above).saturating_mul(width);

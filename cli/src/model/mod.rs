@@ -2,10 +2,12 @@
 //! of the operators that needs little memory. [`schedule`] lists the operators one after the other in a given order,
 //! and gives tensors their lifetimes. [`kernels`] says what an operator may do with the memory of its inputs.
 
+pub(crate) mod arena;
 pub(crate) mod kernels;
 pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod schedule;
+pub(crate) mod scratch;
 pub(crate) mod sharing;
 pub(crate) mod walk;
 
@@ -59,11 +61,16 @@ pub(crate) struct Tensor {
     pub(crate) element: Element,
     /// The whole numbers of a small constant, such as those of a shape or of paddings; none of other tensors.
     pub(crate) constant: Option<Vec<i64>>,
+    /// How many scales its quantization has.
+    pub(crate) scales: u32,
+    /// Size in bytes of a value that lasts from one run to the next, beside the arena's plan.
+    pub(crate) variable_bytes: u64,
 }
 
 /// What the elements of a tensor are, as far as kernels differ by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Element {
+    Float16,
     Float32,
     Int4,
     Int8,
@@ -121,6 +128,8 @@ pub(crate) enum Options {
     },
     /// Pixels of a block along one side.
     Block(u64),
+    /// The variable that the operator is a handle to.
+    Variable(String),
 }
 
 /// A window that moves over an image. The first number of each pair is along the height, the second along the width.

@@ -25,7 +25,8 @@
 //! A request that does not fit the next request of the plan is searched for among eight of the plan's next requests
 //! (`AHEAD`), by its exact size, rounded up to the alignment. If it is found, the planned requests before it are taken
 //! to be missing. If not, it is an extra request, or larger than planned: it is served elsewhere, and the plan still
-//! expects the same request as before. A request that is smaller than planned is served at the planned address. So is a
+//! expects the same request as before. A request that is smaller than planned is served at the planned address, and one
+//! smaller than a block that outlives the iteration is taken for that block. Served at the planned address, too, is a
 //! request that comes early, and one before which a free is missing, unless an overdue block lies there.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
@@ -542,6 +543,13 @@ impl<'a> Replay<'a> {
             } else {
                 placed_seen += 1;
             }
+        }
+        // As a smaller request gets the place of a planned one, a smaller block may be the one that outlives.
+        if let [size_outside, 0, _] = self.requests[self.next]
+            && bytes < size_outside
+        {
+            self.next += 1;
+            return Answer::Outside;
         }
         self.miss()
     }

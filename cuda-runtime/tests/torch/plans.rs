@@ -199,6 +199,22 @@ fn when_the_planned_stream_is_gone_another_is_planned() {
 }
 
 #[test]
+fn a_stream_that_is_gone_is_asked_for_once() {
+    let mut program = Program::new(Fake::new(1 << 30));
+    for stream in [0, OTHER] {
+        let block = program.malloc_in(MIB, stream);
+        program.free_in(block, stream);
+    }
+    program.device.driver().gone.insert(OTHER);
+    let mut calls = || {
+        let before = program.device.driver().calls;
+        program.device.reset().unwrap();
+        program.device.driver().calls - before
+    };
+    assert_eq!(calls(), calls() + 1);
+}
+
+#[test]
 fn the_default_streams_of_two_threads_are_two() {
     const OF_THE_THREAD: Stream = 2;
     let mut program = Program::new(Fake::new(1 << 30));
@@ -221,6 +237,13 @@ fn the_default_streams_of_two_threads_are_two() {
             device.free(planned, OF_THE_THREAD).unwrap();
             let [(owner, other)] = device.driver().followed[..] else { panic!("{:?}", device.driver().followed) };
             assert!(owner != other && ![owner, other].contains(&OF_THE_THREAD));
+            // This thread cannot ask the other's stream, which is planned all the same.
+            device.driver().gone.insert(owner);
+            device.reset().unwrap();
+            device.driver().gone.clear();
         });
     });
+    device.driver().synchronized.clear();
+    step(device);
+    assert!(!device.driver().synchronized.contains(&UNORDERED));
 }

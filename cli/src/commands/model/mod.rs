@@ -7,16 +7,18 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::io::{self, Write};
 use sublet_baselines::pools::tflm::{self, Buffer};
-use sublet_core::owned::Scratch;
+use sublet_core::owned;
 use sublet_core::{Constraints, VerifiedPlan, verify};
 
 use super::plan::verified_by;
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
+use crate::model::arena::{self, Host};
 use crate::model::kernels::Kernels;
 use crate::model::plan::{self, PlanError, Planned, Plans, Request};
 use crate::model::schedule::{Schedule, in_file_order};
-use crate::model::{Means, Model, kernels};
+use crate::model::scratch::Scratch;
+use crate::model::{Means, Model, kernels, scratch};
 use crate::output;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
@@ -32,6 +34,19 @@ pub(crate) struct ModelOutcome {
     tflm_head: Option<u64>,
     /// Whether the plan is the one that the file holds.
     kept: bool,
+    /// The whole arena of TFLM on 32 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena: Option<ArenaOutcome>,
+    /// The whole arena of TFLM's Python package, on 64 bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena_64: Option<ArenaOutcome>,
+    /// The kind of operator because of which the whole arena is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena_unknown: Option<String>,
+    /// The kinds of operators that TFLM has no kernel for: it does not run the model.
+    lacking: Vec<String>,
+    /// Whether no plan is written into the model, since TFLM's own planner needs less.
+    left_to_tflm: bool,
     /// The result of the search for an order, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderOutcome>,
@@ -46,6 +61,15 @@ pub(crate) struct ModelOutcome {
     /// The kinds of operators that have graphs inside of them, or are functions that the file defines. The tensors of
     /// these graphs have no place in the plan.
     inner_graphs: Vec<String>,
+}
+
+/// The least `kTensorArenaSize` that runs, in bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ArenaOutcome {
+    /// With TFLM's own planner.
+    unplanned: u64,
+    /// With the model that is written.
+    planned: u64,
 }
 
 /// The result of the search for an order. Sizes in bytes.
@@ -107,7 +131,8 @@ pub(super) fn verified_kept<'a>(
     offsets: &'a [u64],
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
-    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    let mut scratch =
+        owned::Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
     verified_by(problem, offsets, constraints, &mut scratch).map_err(|e| {
         let why = problem.explain(&e);
         Failure::No(format!("{}: the plan in the file is invalid: {why}; --replace-plan makes another one", args.input))
@@ -126,11 +151,15 @@ pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32
     Plans::new(model, request)
 }
 
-/// Refuses a plan written into an .onnx, and for such a model the options that only a model for TFLM can have.
+/// Refuses a plan written into an .onnx, which can hold an order alone, and for such a model the options that only a
+/// model for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
-    if let Some(file) = args.output.as_ref().filter(|file| output::ends_in(file, "onnx")) {
-        return Err(Failure::Usage(format!("{file}: an .onnx holds no plan; name a .csv")));
+    if let Some(file) = args.output.as_ref().filter(|file| is_ordered(file) && (model.for_tflm || !args.model.reorder))
+    {
+        let message =
+            "an .onnx holds no plan, but the order of an ONNX model's operators: give --reorder, or name a .csv";
+        return Err(Failure::Usage(format!("{file}: {message}")));
     }
     if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
         let message = "only a .tflite holds a plan, and only kernels of TFLM are known for --overlap and --tflm-log";
@@ -147,13 +176,14 @@ pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
 
 /// The scratch of kernels: operators, and the bytes that each asks for. The options tell it, or else for TFLM what is
 /// known of its kernels.
-pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>, Failure> {
-    match (&args.model.tflm_log, &args.model.workspace) {
-        (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
-        (_, Some(file)) => Ok(crate::input::scratch::of_table(file, model)?),
-        _ if model.for_tflm => Ok(kernels::known_scratch(model)),
-        _ => Ok(Vec::new()),
-    }
+pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Scratch, Failure> {
+    let known = match (&args.model.tflm_log, &args.model.workspace) {
+        (Some(file), _) => crate::input::scratch::of_log(file, model)?,
+        (_, Some(file)) => crate::input::scratch::of_table(file, model)?,
+        _ if model.for_tflm => return Ok(scratch::of_model(model, args.model.kernels())),
+        _ => Vec::new(),
+    };
+    Ok(Scratch { known, may_ask: Vec::new() })
 }
 
 impl ModelOutcome {
@@ -161,7 +191,7 @@ impl ModelOutcome {
     pub(crate) fn of(
         args: &PlanArgs,
         model: &Model,
-        scratch: &[(u32, u64)],
+        Scratch { known: scratch, may_ask }: &Scratch,
         mut plans: Option<&mut Plans<'_>>,
         planned: &Planned,
     ) -> Self {
@@ -188,19 +218,25 @@ impl ModelOutcome {
             lower_bound: o.lower_bound,
             states: o.states,
         });
-        let mut may_ask: Vec<String> = Vec::new();
-        if model.for_tflm && args.model.tflm_log.is_none() && args.model.workspace.is_none() {
-            may_ask.extend(model.operators.iter().map(|o| o.kind.clone()).filter(|kind| kernels::may_ask(kind)));
-            may_ask.sort_unstable();
-            may_ask.dedup();
-        }
+        let greedy = tflm::head(&unplanned);
+        let head = tflm::head(&buffers(model, &planned.schedule, Some(&planned.offsets)));
+        let host = |host| -> Result<ArenaOutcome, String> {
+            let bytes = |head| arena::least(model, head, scratch, host);
+            Ok(ArenaOutcome { unplanned: bytes(greedy)?, planned: bytes(head.min(greedy))? })
+        };
+        let arena = [host(Host::Firmware), host(Host::Python)];
         Self {
-            tflm_greedy: (model.for_tflm && kernels::compiled(model).next().is_none()).then(|| tflm::head(&unplanned)),
-            tflm_head: model.for_tflm.then(|| tflm::head(&buffers(model, &planned.schedule, Some(&planned.offsets)))),
+            tflm_greedy: (model.for_tflm && kernels::compiled(model).next().is_none()).then_some(greedy),
+            tflm_head: model.for_tflm.then_some(head),
+            arena: arena[0].as_ref().ok().copied().filter(|_| model.for_tflm),
+            arena_64: arena[1].as_ref().ok().copied().filter(|_| model.for_tflm),
+            arena_unknown: arena.into_iter().find_map(Result::err).filter(|_| model.for_tflm),
+            lacking: if model.for_tflm { arena::lacking(model) } else { Vec::new() },
+            left_to_tflm: model.for_tflm && !kept && is_left_to_tflm(model, scratch, planned),
             kept,
             order,
             means,
-            may_ask,
+            may_ask: may_ask.clone(),
             inner_graphs: model.inner.clone(),
             open_shapes: model.tensors.iter().filter(|t| t.open).map(|t| t.name.clone()).collect(),
             unplanned_graphs: (0..)
@@ -220,6 +256,19 @@ impl ModelOutcome {
             let greedy =
                 self.tflm_greedy.map_or(String::new(), |greedy| format!("{} by its own planner, ", size(greedy)));
             writeln!(out, "TFLM      {greedy}{} with this plan", size(head))?;
+        }
+        if let Some(ArenaOutcome { unplanned, planned }) = self.arena {
+            let more = if self.may_ask.is_empty() { "" } else { ", and what kernels ask for" };
+            writeln!(out, "arena     kTensorArenaSize {planned}{more}; {unplanned} without a plan; on 32 bits")?;
+        }
+        if let Some(kind) = &self.arena_unknown {
+            writeln!(out, "arena     not known: nobody has looked at what the kernel of {kind} keeps")?;
+        }
+        if !self.lacking.is_empty() {
+            writeln!(out, "note      TFLM does not run this model: it has no kernel for {}", self.lacking.join(", "))?;
+        }
+        if self.left_to_tflm {
+            writeln!(out, "note      TFLM's own planner needs less than this plan: a model is written without a plan")?;
         }
         if self.kept {
             writeln!(out, "note      this is the plan that the file holds; --replace-plan makes another one")?;
@@ -284,7 +333,12 @@ pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]
 
 /// Writes the files that only models have: the model with the plan, made of the `bytes` of its file, and a C header
 /// with the offsets. Refuses a plan for which their offsets are too small, before it writes any of them.
-pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
+pub(crate) fn write(
+    args: &PlanArgs,
+    (model, bytes): (&Model, &[u8]),
+    scratch: &[(u32, u64)],
+    planned: &Planned,
+) -> Result<(), Failure> {
     let into_model = args.output.as_ref().filter(|file| is_model(file));
     let holders = [(into_model, "model"), (args.model.header.as_ref(), "header")];
     let peak = planned.solved.summary.peak;
@@ -295,17 +349,34 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
     if let Some(file) = into_model {
         let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);
         let order: Vec<u32> = planned.order.iter().map(|&k| k - first).collect();
-        let spliced = if planned.is_of_file {
+        let spliced = if planned.is_of_file || is_left_to_tflm(model, scratch, planned) {
             bytes.to_vec()
         } else {
             output::splice(&args.input, bytes, &order, &planned.offsets, planned.kernels.name())?
         };
         output::write(file, |out| out.write_all(&spliced))?;
     }
+    if let Some(file) = args.output.as_ref().filter(|file| is_ordered(file)) {
+        let order: Vec<u32> = planned.order.iter().map(|&k| model.operators[k as usize].number).collect();
+        let reordered = output::reorder(&args.input, bytes, &order)?;
+        output::write(file, |out| out.write_all(&reordered))?;
+    }
     if let Some(file) = &args.model.header {
         output::write(file, |out| output::header(model, planned, constraints(args, model).alignment, out))?;
     }
     Ok(())
+}
+
+/// Whether an order of operators is to be written into a model that holds no plan.
+pub(crate) fn is_ordered(file: &str) -> bool {
+    output::ends_in(file, "onnx")
+}
+
+/// Whether TFLM's own planner needs less than it does with this plan, around which it places the scratch of kernels.
+fn is_left_to_tflm(model: &Model, scratch: &[(u32, u64)], planned: &Planned) -> bool {
+    let unplanned = in_file_order(model, scratch).map_or(u64::MAX, |own| tflm::head(&buffers(model, &own, None)));
+    let is_free = kernels::compiled(model).next().is_none();
+    is_free && tflm::head(&buffers(model, &planned.schedule, Some(&planned.offsets))) > unplanned
 }
 
 /// Whether a plan is to be written into a model.

@@ -34,6 +34,9 @@ pub(crate) const BUFFERS: usize = 4;
 pub(crate) const METADATA: usize = 6;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
+/// The most bytes of a tensor, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed numbers of
+/// 32 bits.
+const LARGEST: u64 = u32::MAX as u64 >> 1;
 /// The most bytes of a constant that is read: paddings, begins, axes, permutations.
 const MOST_NUMBERS: usize = 256;
 /// The number of the type of texts in the schema's `TensorType`.
@@ -177,14 +180,13 @@ impl<'a> Reader<'a> {
         let shape: Vec<i32> = dimensions.ints().collect::<Result<_, _>>()?;
         let shape: Option<Vec<u64>> = shape.into_iter().map(|d| u64::try_from(d).ok()).collect();
         let bytes = shape.as_ref().and_then(|shape| bytes(kind, shape));
+        let variable_bytes = bytes.filter(|&bytes| variable && bytes <= LARGEST).unwrap_or(0);
         let bytes = match bytes {
             _ if constant || variable || kind == RESOURCE => 0,
             _ if kind == STRING => {
                 return Err(self.flat.fault(table.at, format!("tensor {name} holds texts, whose size no model tells")));
             }
-            // An upper limit, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed numbers
-            // of 32 bits.
-            Some(bytes) if bytes <= u64::from(u32::MAX >> 1) => bytes,
+            Some(bytes) if bytes <= LARGEST => bytes,
             Some(bytes) => {
                 return Err(self.flat.fault(
                     table.at,
@@ -203,7 +205,21 @@ impl<'a> Reader<'a> {
         let stateful = variable || kind == RESOURCE;
         let element = element(kind);
         let numbers = numbers(element, data.bytes(0)?);
-        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), stateful, open, element, constant: numbers })
+        let quantization = table.table(4)?;
+        let scales = quantization.map_or(Ok(0), |q| q.vector(2, 4).map(|scales| scales.len))?;
+        let zeros = quantization.map_or(Ok(0), |q| q.vector(3, 8).map(|zeros| zeros.len))?;
+        let scales = if zeros > 0 { u32::try_from(scales).unwrap_or(u32::MAX) } else { 0 };
+        Ok(Tensor {
+            name,
+            bytes,
+            shape: shape.unwrap_or_default(),
+            stateful,
+            open,
+            element,
+            constant: numbers,
+            scales,
+            variable_bytes,
+        })
     }
 
     fn operator(&mut self, table: FlatTable<'a>, first: usize, graphs: usize) -> Result<Operator, InputError> {
@@ -297,6 +313,11 @@ fn told(kind: &str, options: FlatTable<'_>) -> Result<Options, InputError> {
         "RESIZE_NEAREST_NEIGHBOR" => {
             return Ok(Options::Resize { align_corners: flag(0)?, half_pixel_centers: flag(1)? });
         }
+        "VAR_HANDLE" => {
+            let [container, name] = [options.bytes(0)?, options.bytes(1)?].map(|text| text.get(..256).unwrap_or(text));
+            let name = format!("{} {}", String::from_utf8_lossy(container), String::from_utf8_lossy(name));
+            return Ok(Options::Variable(name));
+        }
         "SPACE_TO_DEPTH" | "DEPTH_TO_SPACE" => return Ok(Options::Block(number(0, 0)?)),
         _ => return Ok(Options::None),
     };
@@ -316,6 +337,7 @@ fn calls(kind: &str, options: FlatTable<'_>) -> Result<Vec<u32>, InputError> {
 fn element(kind: u8) -> Element {
     match kind {
         0 => Element::Float32,
+        1 => Element::Float16,
         2 => Element::Int32,
         4 => Element::Int64,
         7 => Element::Int16,
