@@ -32,6 +32,8 @@ pub struct Fitted {
     op: Py<PyArray1<i64>>,
     /// Whether each row belongs to a recomputation: to a run of its operator after the first.
     again: Py<PyArray1<bool>>,
+    /// The simulated time at which each row begins, in ns from the start of the iteration.
+    begin_ns: Py<PyArray1<f64>>,
     /// The simulated time at which each row ends, in ns from the start of the iteration.
     end_ns: Py<PyArray1<f64>>,
     /// For each malloc, in the order of the rows, the offset at which its block is placed, in bytes from the start of
@@ -226,6 +228,7 @@ pub fn fit(
         bytes: rows.iter().map(|r| r.bytes).collect::<Vec<u64>>().into_pyarray(py).unbind(),
         op: rows.iter().map(|r| op(r.op)).collect::<Vec<i64>>().into_pyarray(py).unbind(),
         again: rows.iter().map(|r| matches!(r.op, Op::Rerun(_))).collect::<Vec<bool>>().into_pyarray(py).unbind(),
+        begin_ns: fitted.timings.iter().map(|t| t.begin).collect::<Vec<f64>>().into_pyarray(py).unbind(),
         end_ns: fitted.timings.iter().map(|t| t.end).collect::<Vec<f64>>().into_pyarray(py).unbind(),
         offsets: fitted.offsets.into_pyarray(py).unbind(),
         footprint: fitted.footprint,

@@ -8,6 +8,8 @@
     True
 """
 
+from importlib.metadata import version
+
 from ._problem import (
     FREE,
     ITERATION,
@@ -23,8 +25,10 @@ from ._problem import (
     Problem,
     Trace,
 )
-from ._results import Device, Diagnosis, Fit, Plan, compare, doctor, fit, plan, read_snapshot, sweep, verify
+from ._results import Device, Diagnosis, Fit, Plan, Span, compare, doctor, fit, plan, read_snapshot, sweep, verify
 from ._sublet import PlanError
+
+__version__ = version("sublet")
 
 __all__ = [
     "FREE",
@@ -44,7 +48,9 @@ __all__ = [
     "Plan",
     "PlanError",
     "Problem",
+    "Span",
     "Trace",
+    "__version__",
     "compare",
     "doctor",
     "fit",

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,13 +72,31 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A run of an operator, or a copy, in simulated time."""
+
+    what: str
+    """`op`, `swap_out` (a copy to the host) or `swap_in` (a copy back)."""
+    op: int
+    """The number of the operator; -1 for none."""
+    blocks: tuple[str, ...]
+    """The blocks that are accessed or copied, in order. `B~` is the mask of the block `B`."""
+    again: bool
+    """Whether this is a recomputation."""
+    begin_ns: float
+    """When it begins, in ns from the start of the iteration."""
+    end_ns: float
+    """When it ends."""
+
+
+@dataclass(frozen=True)
 class Fit:
     """A verified schedule: which blocks are swapped, which operators are recomputed, and the offset of each
     residency."""
 
     problem: Problem
     schedule: _sublet.Fitted
-    """The rows as columns: event, block, bytes, op, again, end_ns; and the offset of each residency in bytes, in the
+    """The rows as columns: event, block, bytes, op, again, begin_ns, end_ns; and the offset of each residency in bytes, in the
     order of the mallocs."""
     limit: int
     """The limit that was asked for, in bytes."""
@@ -99,24 +117,23 @@ class Fit:
         return self.schedule.original_peak
 
     @property
-    def timeline(self) -> list[dict[str, Any]]:
-        """The reads, writes and copies of the schedule, in order: for each the kind (`op` or a copy), the block, the
-        operator (-1 for none), whether the operator is recomputed, and the time at which the row ends, in ns. `B~` is
-        the mask of the block `B`."""
+    def timeline(self) -> list[Span]:
+        """What runs when, in the order of the schedule: a span for each run of an operator, and for each copy. Rows without
+        an operator are spans of their own."""
         kinds = {2: "op", 3: "op", 4: "swap_out", 5: "swap_in"}
         s, names = self.schedule, self.problem.names
-        rows = zip(s.event.tolist(), s.block.tolist(), s.op.tolist(), s.again.tolist(), s.end_ns.tolist())
-        return [
-            {
-                "what": kinds[event],
-                "block": names[block] if block < len(names) else f"{names[block - len(names)]}~",
-                "op": op,
-                "again": again,
-                "end_ns": end,
-            }
-            for event, block, op, again, end in rows
-            if event in kinds
-        ]
+        rows = zip(s.event.tolist(), s.block.tolist(), s.op.tolist(), s.again.tolist(), s.begin_ns.tolist(), s.end_ns.tolist())
+        spans: list[Span] = []
+        for event, number, op, again, begin, end in rows:
+            if event not in kinds:
+                continue
+            block = names[number] if number < len(names) else f"{names[number - len(names)]}~"
+            last = spans[-1] if spans else None
+            if last and last.what == kinds[event] == "op" and op >= 0 and (last.op, last.again) == (op, again):
+                spans[-1] = replace(last, blocks=(*last.blocks, block), end_ns=end)
+            else:
+                spans.append(Span(kinds[event], op, (block,), again, begin, end))
+        return spans
 
     def __repr__(self) -> str:
         s = self.schedule
@@ -301,17 +318,25 @@ def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: A
         nothing = {"footprint": None, "overhead": None, "fitted_to": None, "error": errors.get(limit)}
         quickest = min(within, key=lambda row: (row["overhead"], row["fitted_to"] != limit), default=nothing)
         rows.append({"limit": limit, **quickest})
+    return frame(rows)
+
+
+def compare(source: Input) -> Any:
+    """Places the same blocks by every solver and by the allocators that users have today, and returns a row for each: a
+    DataFrame if pandas is installed, otherwise a list. `name` is the solver or allocator, `kind` which of both it is, `peak`
+    is in bytes, `ratio` is the peak over the max load."""
+    found = json.loads(problem_of(source).compare())
+    rows = [{"name": row.pop("solver"), "kind": "solver", **row} for row in found["solvers"]]
+    rows += [{"name": row.pop("allocator"), "kind": "allocator", **row} for row in found["today"]]
+    return frame(rows)
+
+
+def frame(rows: list[dict[str, Any]]) -> Any:
     try:
         import pandas
     except ImportError:
         return rows
     return pandas.DataFrame(rows)
-
-
-def compare(source: Input) -> dict[str, Any]:
-    """Places the same blocks by every solver and by the allocators that users have today, and returns the results."""
-    compared: dict[str, Any] = json.loads(problem_of(source).compare())
-    return compared
 
 
 def read_snapshot(file: str | os.PathLike[str]) -> Problem:

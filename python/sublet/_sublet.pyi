@@ -70,6 +70,7 @@ class Fitted:
     bytes: NDArray[np.uint64]
     op: NDArray[np.int64]
     again: NDArray[np.bool_]
+    begin_ns: NDArray[np.float64]
     end_ns: NDArray[np.float64]
     offsets: NDArray[np.uint64]
     footprint: int

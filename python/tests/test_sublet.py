@@ -198,7 +198,7 @@ def test_more_effort_finds_a_faster_schedule() -> None:
 
 def test_one_means_may_be_a_name_and_a_wrong_one_is_no_matter_of_the_network() -> None:
     fitted = sublet.fit(VGG, "60%", using="swap")
-    assert {row["again"] for row in fitted.timeline} == {False}
+    assert {span.again for span in fitted.timeline} == {False}
     for using in ("swop", ["swop"]):
         with pytest.raises(ValueError, match="there is no means swop; there are swap, recompute,") as told:
             sublet.fit(VGG, "60%", using=using)
@@ -247,7 +247,9 @@ def test_a_network_fits_and_the_limit_is_kept() -> None:
     whole = sublet.plan(VGG).max_load
     fitted = sublet.fit(VGG, "60%", using=["swap"])
     assert fitted.footprint <= 0.6 * whole < fitted.original_peak
-    assert any(row["what"] == "swap_out" for row in fitted.timeline)
+    assert any(span.what == "swap_out" for span in fitted.timeline)
+    ends = [span.end_ns for span in fitted.timeline if span.what == "op"]
+    assert ends == sorted(ends) and all(span.begin_ns <= span.end_ns for span in fitted.timeline)
     with pytest.raises(sublet.PlanError):
         sublet.fit(VGG, "1%")
 
@@ -268,7 +270,7 @@ def test_operators_that_may_move_do_where_that_is_asked_for() -> None:
     fitted = sublet.fit(crossed(ordered=False), "60%", using=[], reorder=True, alignment=1)
     assert fitted.footprint <= (8 << 20) + 2 and fitted.overhead == 0
     # Each operator once, in the order of their rows.
-    assert list(dict.fromkeys(row["op"] for row in fitted.timeline)) == [0, 2, 1, 3]
+    assert [span.op for span in fitted.timeline] == [0, 2, 1, 3]
     for graph, reorder in [(crossed(ordered=False), False), (crossed(ordered=True), True)]:
         with pytest.raises(sublet.PlanError, match="no schedule within"):
             sublet.fit(graph, "60%", using=[], reorder=reorder, alignment=1)
@@ -294,7 +296,7 @@ def test_weights_stay_on_the_device_where_that_is_asked_for() -> None:
         graph.op("op", reads, writes, time_ns=10_000_000)
     fitted = sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1)
     # Nothing writes the weights, so the host has them, and a copy back is enough.
-    assert [row["block"] for row in fitted.timeline if row["what"] == "swap_in"] == ["weights"]
+    assert [span.blocks for span in fitted.timeline if span.what == "swap_in"] == [("weights",)]
     with pytest.raises(sublet.PlanError, match="no schedule within"):
         sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1, keep_persistent=True)
 
@@ -332,7 +334,7 @@ def test_state_that_an_operator_updates_is_left_alone_when_it_runs_again() -> No
         writes = writes or [graph.tensor(f"end {len(graph.bytes)}", 1)]
         graph.op("op", reads, writes, time_ns=10_000_000, rerun=not graph.workspace)
     fitted = sublet.fit(graph, (3 << 24) + 16, using=["recompute"], alignment=1)
-    assert [row["block"] for row in fitted.timeline if row["again"]] == ["x", "y"]
+    assert [span.blocks for span in fitted.timeline if span.again] == [("x", "y")]
 
 
 def rectified(element: int) -> sublet.Graph:
@@ -350,7 +352,7 @@ def test_a_mask_is_as_long_as_its_elements_say() -> None:
     # Beside two blocks a mask of a 16th of one, but not of an 8th.
     limit = (33 << 20) + 1
     fitted = sublet.fit(rectified(element=2), limit, using=["relu"], alignment=1)
-    assert {row["block"] for row in fitted.timeline if row["block"].endswith("~")} == {"y~"}
+    assert {block for span in fitted.timeline for block in span.blocks if block.endswith("~")} == {"y~"}
     with pytest.raises(sublet.PlanError, match="no schedule within"):
         sublet.fit(rectified(element=1), limit, using=["relu"], alignment=1)
     with pytest.raises(sublet.PlanError, match="operator 0: there is no kind gelu"):
@@ -412,7 +414,9 @@ def test_no_limit_of_a_sweep_costs_more_than_a_lower_one(monkeypatch: pytest.Mon
 
 
 def test_compare_has_the_allocators_of_today() -> None:
-    assert {"cnmem", "pytorch"} <= {row["allocator"].lower().split()[0] for row in sublet.compare(VGG)["today"]}
+    rows = rows_of(sublet.compare(VGG))
+    assert {"cnmem", "pytorch"} <= {row["name"] for row in rows if row["kind"] == "allocator"}
+    assert min(row["peak"] for row in rows) == next(row["peak"] for row in rows if row["name"] == "auto")
 
 
 def test_a_graph_knows_what_is_alive() -> None:
@@ -490,3 +494,17 @@ def test_columns_that_nobody_reads_are_warned_of(tmp_path: pathlib.Path) -> None
     file.write_text("id,lower,upper,size,alignmnt\na,0,1,8.0,64\n")
     with pytest.warns(UserWarning, match='not read: the column "alignmnt"'):
         assert sublet.plan(file).peak == 8
+
+
+def test_what_is_no_tensor_is_refused_where_it_is_given() -> None:
+    graph = sublet.Graph()
+    graph.tensor("a", 1)
+    with pytest.raises(TypeError, match="inputs of conv: expected the numbers that tensor\\(\\) returns, found 'a'"):
+        graph.op("conv", ["a"], [0])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="outputs of conv: there is no tensor 1 of 1"):
+        graph.op("conv", [0], [1])
+    assert graph.op("conv", [], [0]) == 0
+
+
+def test_the_version_is_that_of_the_crate() -> None:
+    assert sublet.__version__.split(".")[:2] == ["0", "2"]
