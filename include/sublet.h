@@ -694,7 +694,7 @@ enum sublet_event
    */
   SUBLET_EVENT_READ = 2,
   /**
-   * An operator writes the block.
+   * An operator writes the block, every byte of it: one that leaves parts as they were reads the block too.
    */
   SUBLET_EVENT_WRITE = 3,
   /**

@@ -142,6 +142,27 @@ fn the_example_that_follows_a_rewritten_trace() {
     }
 }
 
+/// Whoever reads the header finds each function in use, or on a page that says what it is for.
+#[test]
+fn every_function_stands_in_an_example_on_a_page_or_in_a_wrapper() {
+    fn texts(folder: &Path) -> String {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let text = |path: PathBuf| match path.extension().and_then(std::ffi::OsStr::to_str) {
+            _ if path.is_dir() => texts(&path),
+            Some("c" | "cpp" | "hpp" | "md" | "py" | "rs") => std::fs::read_to_string(path).unwrap(),
+            _ => String::new(),
+        };
+        entries.map(text).collect()
+    }
+    let folders = ["docs", "examples", "include", "python/sublet", "python/src"];
+    let used: String = folders.iter().map(|folder| texts(&Path::new(ROOT).join(folder))).collect();
+    let words: std::collections::HashSet<&str> = used.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let headers = ["sublet.h", "sublet_runtime.h", "sublet_relu.h", "sublet_torch.h"];
+    let functions: Vec<String> = headers.into_iter().flat_map(functions).collect();
+    let nowhere: Vec<_> = functions.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(functions.len() > 100 && nowhere.is_empty(), "{nowhere:?}");
+}
+
 /// The first block of code in this language in docs/c.md.
 fn documented(language: &str) -> String {
     let page = std::fs::read_to_string(Path::new(ROOT).join("docs/c.md")).unwrap();

@@ -87,6 +87,17 @@ fn cpp17_under_the_sanitizers() {
 }
 
 #[test]
+fn the_example_trains_by_its_plan() {
+    for (name, flags) in [("plain", &[][..]), ("sanitized", &SANITIZERS)] {
+        let to = folder().join(format!("run.{name}"));
+        if Language::C.compile(&PREFIX, &[Path::new(ROOT).join("examples/c/run.c")], flags, &to) {
+            let said = run(&mut Command::new(to));
+            assert!(said.starts_with("the same weights") && said.contains("where 3840 are alive"), "{name}: {said}");
+        }
+    }
+}
+
+#[test]
 fn every_function_is_called_in_c() {
     let functions = ["sublet_runtime.h", "sublet_relu.h", "sublet_torch.h"].map(functions).concat();
     assert!(functions.len() > 20, "{functions:?}");

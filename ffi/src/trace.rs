@@ -18,7 +18,7 @@ pub enum sublet_event {
     Free = 1,
     /// An operator reads the block.
     Read = 2,
-    /// An operator writes the block.
+    /// An operator writes the block, every byte of it: one that leaves parts as they were reads the block too.
     Write = 3,
     /// The block is copied to the host.
     SwapOut = 4,

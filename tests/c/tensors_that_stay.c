@@ -98,6 +98,36 @@ static void within_a_limit(void) {
     CHECK(plan(&on_device, &asked, &planned) == SUBLET_STATUS_IMPOSSIBLE_LIMIT);
 }
 
+/* Operator 1 fills memory 1, of which operator 2 writes a part: to make it anew, both run, one after the other. */
+static void what_others_write_later(void) {
+    static const sublet_memory of[] = {{KIB, 0, 0}, {64 * KIB, 0, 0}, {64 * KIB, 0, 0}, {64 * KIB, 0, 0}};
+    static const sublet_layer layers[] = {{1000, SUBLET_OPERATOR_ONCE, 0}, {1000, 0, 0}, {1000, 0, 0}, {1000, 0, 0},
+                                          {1000, 0, 0}, {1000, 0, 0}, {1000, 0, 0}};
+    sublet_access uses[] = {
+        {0, 0, WRITE}, {1, 1, SUBLET_USE_OVERWRITE}, {2, 0, READ}, {2, 1, WRITE}, {3, 1, READ}, {3, 2, WRITE},
+        {4, 2, READ},  {4, 3, WRITE}, {5, 3, READ}, {6, 1, READ}, {6, 0, READ},
+    };
+    for (uint32_t first = 1; first <= 2; ++first) {
+        /* Operator 2 by itself is enough where it writes every byte. */
+        uses[3].how = first == 1 ? WRITE : SUBLET_USE_OVERWRITE;
+        const sublet_network told = {.struct_size = sizeof told, .memories = of, .memory_count = COUNT(of),
+                                     .operators = layers, .operator_count = COUNT(layers), .accesses = uses,
+                                     .access_count = COUNT(uses)};
+        const sublet_network_params asked = {.struct_size = sizeof asked, .limit = 130 * KIB};
+        sublet_network_planned planned = {.struct_size = sizeof planned};
+        make_room(&told, &asked);
+        WORKS(plan(&told, &asked, &planned));
+        uint32_t next = first;
+        for (size_t i = 0; i < planned.step_count; ++i) {
+            if (steps[i].action == SUBLET_ACTION_RUN) {
+                CHECK(steps[i].subject == next);
+                next += 1;
+            }
+        }
+        CHECK(next == 3 && planned.peak <= 130 * KIB);
+    }
+}
+
 static void what_is_wrong(void) {
     sublet_network told = network();
     sublet_network_params asked = {.struct_size = sizeof asked};
@@ -158,6 +188,7 @@ static void what_is_wrong(void) {
 void test_tensors_that_stay(void) {
     without_a_limit();
     within_a_limit();
+    what_others_write_later();
     what_is_wrong();
     free(workspace);
     free(steps);

@@ -139,6 +139,8 @@ pub struct Recording<'a> {
     planned_bytes: u64,
     kept_bytes: u64,
     alignment: u64,
+    /// Of the operators after the last row.
+    rest_ns: u64,
 }
 
 /// How long the slices and the workspace that the caller lends to [`record`] must be. One slice is not covered: `known`
@@ -397,6 +399,11 @@ pub fn plan(
     } else {
         placed(&recorded, options, scratch.reborrow(), result)?
     };
+    let rest = recording.rest_ns;
+    let simulated = schedule.run();
+    #[expect(clippy::cast_precision_loss, reason = "a time to be read")]
+    let time_ns = simulated.time_ns + rest as f64;
+    let run = Run { time_ns, original_ns: simulated.original_ns.saturating_add(rest), ..*simulated };
     let mut scratch = scratch.reborrow();
     let plan = stand_ins::move_up(&schedule, recording.memories, options.alignment, &mut scratch)?;
     Ok(Planned {
@@ -406,7 +413,7 @@ pub fn plan(
         original_load: original_load.saturating_sub(standing),
         planned_bytes: recording.planned_bytes,
         kept_bytes: recording.kept_bytes,
-        run: *schedule.run(),
+        run,
     })
 }
 

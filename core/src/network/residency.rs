@@ -118,8 +118,11 @@ pub(super) fn record<'a>(
         (time, op) = (end, number.saturating_add(1));
     }
     let Maker { rows, row_count, owners, blocks } = maker;
+    let rows = rows.get(..row_count).unwrap_or_default();
+    let all = network.operators.iter().fold(0_u64, |sum, o| sum.saturating_add(o.time_ns));
     Ok(Recording {
-        rows: rows.get(..row_count).unwrap_or_default(),
+        rows,
+        rest_ns: all.saturating_sub(rows.last().map_or(0, |last| last.time_ns)),
         operators: known,
         memories: owners.into_slice().get(..position(blocks)).unwrap_or_default(),
         planned_bytes,

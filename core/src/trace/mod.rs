@@ -43,7 +43,7 @@ pub enum Event {
     Free,
     /// An operator reads the block.
     Read,
-    /// An operator writes the block.
+    /// An operator writes the block, every byte of it: one that leaves parts as they were reads the block too.
     Write,
     /// The block is copied to the host.
     SwapOut,

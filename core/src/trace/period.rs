@@ -204,7 +204,7 @@ impl<'a> Detector<'a> {
     /// Whether the stream has repeated with the accepted period (see [`period`](Self::period)) for so long that it
     /// cannot be a loop within a longer period that the detector could still find.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
     }
 

@@ -11,12 +11,13 @@
 //! the range, is backed by one allocation of the driver, made at the first request that is planned, or later if too
 //! many blocks are live outside the arena then. A request whose number lies in the arena gets the address of that byte.
 //! All other requests, also those that are recorded, are served by the driver: with stream-ordered allocations from a
-//! pool that the device has for this alone.
+//! pool that the device has for this alone or, where there is none or it refuses, with plain ones.
 //!
 //! - *Streams.* The plan reuses memory in the order of one stream's work: that of the first stream that asks. Requests
 //!   of other streams are served by the driver, which knows how to order streams. A block that another stream uses too,
 //!   as `Tensor.record_stream` tells, or that is freed in another stream, is given out again only after that stream's
-//!   work.
+//!   work. Where such a stream is gone, or is the default stream of another thread, all streams are waited for. If the
+//!   planned stream is gone, the next one that asks is planned.
 //! - *Graphs.* Before anything else a request asks whether its stream is captured into a CUDA graph. Memory that is
 //!   allocated during a capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during
 //!   a capture are taken back when it is over. No call is made that a capture forbids.

@@ -36,10 +36,7 @@ fn driver() -> Option<&'static Path> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls/driver.cpp");
         let mut command = Command::new("c++");
         command.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC"]);
-        let Ok(output) = command.arg("-o").arg(&building).arg(source).output() else {
-            eprintln!("skipped: calls of the CUDA driver on a driver for tests; there is no c++");
-            return None;
-        };
+        let output = command.arg("-o").arg(&building).arg(source).output().ok()?;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         std::fs::rename(&building, folder.join("libcuda.so")).unwrap();
         Some(folder)
@@ -49,7 +46,10 @@ fn driver() -> Option<&'static Path> {
 
 /// Runs a test of this file again on the driver for tests.
 fn again(test: &str, settings: &[(&str, &str)]) {
-    let Some(folder) = driver() else { return };
+    let Some(folder) = driver() else {
+        eprintln!("skipped: {test} on a driver for tests; there is no c++");
+        return;
+    };
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env("LD_LIBRARY_PATH", folder).env(CHILD, "1");
     let output = command.envs(settings.iter().copied()).output().unwrap();
