@@ -166,7 +166,7 @@ fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
 fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
     match Fitter::new(iteration.trace.recorded()).fit(&Options::new(MEMORY, *device)) {
         Ok(fit) => Some(fit.schedule.run().overhead()),
-        Err(Error::OverLimit { .. }) => None,
+        Err(Error::OverLimit { .. } | Error::Impossible { .. }) => None,
         Err(e) => panic!("{e}"),
     }
 }

@@ -99,7 +99,7 @@ fn curves(name: &str, recorded: Recorded<'_>, device: Device, limits: Option<&[u
                     cells.push(format!("{:.2} %, {took:.1} s", 100.0 * overhead));
                     points.push(Point { limit, curve, footprint: fit.schedule.plan().peak(), load, overhead });
                 }
-                Err(Error::OverLimit { .. }) => {
+                Err(Error::OverLimit { .. } | Error::Impossible { .. }) => {
                     cells.push(format!("none, {took:.1} s"));
                     failed[curve] = true;
                 }

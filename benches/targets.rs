@@ -79,6 +79,7 @@ fn main() {
             let cell = match overhead {
                 Ok(overhead) => format!("{overhead:.2} %"),
                 Err(Error::OverLimit { least, .. }) => format!("none; {:.1} %", percent(least, peak)),
+                Err(Error::Impossible { needed, .. }) => format!("none; above {:.1} %", percent(needed, peak)),
                 Err(e) => panic!("{}: {e}", recording.name),
             };
             let left = percent(limit, peak);

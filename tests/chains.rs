@@ -161,7 +161,7 @@ fn fits_of_chains_are_as_fast_as_persistent_schedules() {
 fn fits_of_chains_without_search_are_slower_than_persistent_schedules() {
     let (mean, worst) = mean_and_worst(&gaps(1));
     println!("{mean:.3} points on average, {worst:.2} at most");
-    assert!(mean > 1.0 && worst > 10.0, "{mean}, {worst}");
+    assert!(mean > 0.5 && worst > 5.0, "{mean}, {worst}");
 }
 
 /// On short chains the dynamic program is never below the optimum of all schedules, and mostly at it.

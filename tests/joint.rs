@@ -189,7 +189,7 @@ fn gaps(chains: u32, forward: usize, seed: u64) -> Gaps {
             let options = Options { using, alignment: 1, least_bytes: 1, ..Options::new(limit, device) };
             match room.fit(&options) {
                 Ok(fitted) => Some(fitted.schedule.run().time_ns - 1.0),
-                Err(Error::OverLimit { .. }) => None,
+                Err(Error::OverLimit { .. } | Error::Impossible { .. }) => None,
                 Err(e) => panic!("{e}"),
             }
         };

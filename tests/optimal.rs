@@ -164,7 +164,7 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
         gaps.possible += 1;
         let found = match Fitter::new(recorded).fit(&options) {
             Ok(fitted) => fitted.schedule.run().recomputed_ns,
-            Err(Error::OverLimit { .. }) => {
+            Err(Error::OverLimit { .. } | Error::Impossible { .. }) => {
                 gaps.unmade += 1;
                 continue;
             }

@@ -162,10 +162,12 @@ fn in_another_order_it_learns_the_same_in_less_memory() {
             (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), in_order)
         })
     };
-    let least = |using| match fit(using, 1) {
-        Err(Error::OverLimit { least, .. }) => least,
-        other => panic!("{:?}", other.map(|(program, _)| program.arena_bytes())),
+    let reached = |using, limit| match fit(using, limit) {
+        Err(Error::OverLimit { least: bytes, .. } | Error::Impossible { needed: bytes, .. }) => bytes,
+        Ok((program, _)) => program.arena_bytes(),
+        Err(e) => panic!("{e}"),
     };
+    let least = |using| reached(using, reached(using, 1));
     let order = Using::NONE.with(Means::Order);
     for using in [order, order.with(Means::Recompute)] {
         let (program, in_order) = fit(using, least(using)).unwrap();

@@ -182,9 +182,9 @@ pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
 
 pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let mut trace = h.trace(true);
-    let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
+    let (reserved, least, seed, work) = (h.value(1), h.number(), h.number(), h.effort());
     let means = h.value(64);
-    let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work, means.into()]);
+    let mut params = h.params::<sublet_fit_params>(reserved, &[least, seed, work, means.into()]);
     let mut lengths = sublet_fit_lengths { rows: 0, residencies: 0 };
     let mut counts = trace.counts();
     let mut output = sublet_fit_output {
@@ -225,7 +225,7 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     );
     let struct_size = size_of::<sublet_fitted>() as u32;
     let nothing =
-        sublet_fitted { struct_size, row_count: 7, residency_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7 };
+        sublet_fitted { struct_size, row_count: 7, residency_count: 7, peak: 7, original_peak: 7, run: RUN, reserved: 7 };
     let mut fitted = Buffer::of(vec![nothing], nothing);
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);

@@ -26,6 +26,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 const PLANS: u32 = 10;
 /// Times the work of a search for swaps: walks take little, and annealing ends by itself.
 const ANNEALING: u64 = 4;
+/// Annealing needs many changes, however short the trace.
+const SHORT: usize = 5_000;
+const STRETCH: usize = 20;
 /// A plain schedule is made for the limit less this part of it, so that its placement fits.
 const PLAIN: u64 = 16;
 
@@ -198,7 +201,8 @@ impl<'a, 'w, 's> Fitter<'a, 'w, 's> {
 
     fn anneal(&mut self, walked: Option<Cost>) -> Option<Cost> {
         let Some(before) = walked.filter(|_| !self.recomputer.is_optimum()) else { return walked };
-        let work = self.options.work_of(self.recorded.rows.len()).saturating_mul(ANNEALING);
+        let rows = self.recorded.rows.len();
+        let work = self.options.work_of(rows.max(SHORT.min(rows.saturating_mul(STRETCH)))).saturating_mul(ANNEALING);
         let annealed = self.recomputer.anneal(before, self.options.limit, work);
         self.stage.kept.budget.spend_looks(self.recomputer.work_done());
         Some(annealed)

@@ -73,6 +73,7 @@ workspace! {
         }
         lists {
             best: Step[most_rows(rows)],
+            movable: BlockId[blocks],
             disturbed: BlockId[DISTURBED],
             undisturbed: f64[DISTURBED],
         }
@@ -269,17 +270,17 @@ impl<'a> Recomputer<'a> {
         let end = program.access_time[program.operators.saturating_sub(1)] as f64;
         let cooling = Cooling { heat: HEAT * end, work };
         self.walk.work = 0;
+        self.movable.clear();
+        program.blocks().filter(|&block| self.walk.may_evict(block)).for_each(|block| _ = self.movable.push(block));
         let (mut present, mut since, mut before) = (least, 0, least);
-        while self.walk.work < work && least > Cost::default() {
+        while self.walk.work < work && least > Cost::default() && self.movable.len() > 0 {
             if self.walk.work - since > work / PARTS {
                 if least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS {
                     break;
                 }
                 (since, before) = (self.walk.work, least);
             }
-            if !self.disturb() {
-                break;
-            }
+            self.disturb();
             let cutoff = cooling.cutoff(present.delay as f64, self.walk.work, &mut self.random);
             let delay = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
             let found = self.walk.walk(self.preference, limit, Cost { delay, ..present });
@@ -297,19 +298,17 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    fn disturb(&mut self) -> bool {
+    fn disturb(&mut self) {
         self.disturbed.clear();
         self.undisturbed.clear();
-        let blocks = u32::try_from(self.values.program.size.len()).unwrap_or(u32::MAX);
         for _ in 0..=self.random.below(3) {
-            let mut drawn = (0..64).map(|_| BlockId::of(self.random.below(blocks)));
-            let Some(block) = drawn.find(|&block| self.walk.may_evict(block)) else { break };
+            let drawn = self.random.below(self.movable.len());
+            let Some(block) = self.movable.at(drawn) else { return };
             let factor = libm::exp(STEP * (2.0 * self.random.unit() - 1.0));
             self.disturbed.push(block);
             self.undisturbed.push(self.walk.weight().get(block));
             self.walk.weight().set(block, factor);
         }
-        self.disturbed.len() > 0
     }
 
     fn restore(&mut self) {
