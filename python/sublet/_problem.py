@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -172,8 +172,15 @@ class Graph:
         )
 
 
-Input: TypeAlias = "Problem | Trace | Graph | str | os.PathLike[str]"
-"""What can be planned: a problem, a trace, a graph, or the name of a file."""
+class Recorded(Protocol):
+    """What has recorded an iteration, such as `sublet.torch.record`."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+
+Input: TypeAlias = "Problem | Trace | Graph | Recorded | str | os.PathLike[str]"
+"""What can be planned: a problem, a trace, a recording, a graph, or the name of a file."""
 
 
 def problem_of(source: Input) -> Problem:
@@ -182,4 +189,6 @@ def problem_of(source: Input) -> Problem:
         return source
     if isinstance(source, (Trace, Graph)):
         return source.problem()
-    return Problem.read(os.fspath(source))
+    other: Any = source
+    trace = getattr(other, "trace", None)
+    return trace.problem() if isinstance(trace, Trace) else Problem.read(os.fspath(other))

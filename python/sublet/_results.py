@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -17,6 +18,8 @@ from . import _sublet
 from ._problem import Input, Problem, problem_of
 
 DEFAULT_DEVICE = "gtx1080ti"
+
+_sublet.PlanError.least = None
 
 
 @dataclass(frozen=True)
@@ -263,8 +266,8 @@ def fit(
     `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 many small networks
     get faster schedules, and a few slower ones. After `time_limit` seconds the result is the best schedule so far.
     `progress` tells whether a line on standard error shows the progress; None shows it if standard error is a terminal.
-    PlanError names the least limit that is known to work, or says what a limit cannot be below, or that no schedule was
-    within the limit in time.
+    PlanError names the least limit that is known to work, and has it as `least`; or it says what a limit cannot be below,
+    or that no schedule was within the limit in time.
     ValueError names an argument that is wrong whatever the iteration is.
     """
     problem = problem_of(source)
@@ -285,6 +288,10 @@ def fit(
             time_limit=time_limit,
             progress=line,
         )
+    except _sublet.PlanError as e:
+        known = re.search(r"one within (\d+) bytes was", str(e))
+        e.least = int(known[1]) if known else None
+        raise
     finally:
         if line is not None:
             line.end()

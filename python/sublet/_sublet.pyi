@@ -6,7 +6,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-class PlanError(ValueError): ...
+class PlanError(ValueError):
+    least: int | None
+    """The least limit that is known to work, in bytes, if a limit was too low and one is known."""
 
 class _Operators(Protocol):
     @property

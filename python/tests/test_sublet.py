@@ -220,6 +220,15 @@ def test_wrong_columns_are_named(columns: dict[str, list[int]], message: str) ->
         sublet.plan(ids=["x"], **columns)  # type: ignore[arg-type]
 
 
+def test_a_recording_is_planned_as_its_trace_is() -> None:
+    class Recording:
+        trace = sublet.Trace([0, 1, 2], [0, 3, 1], [0] * 3, [4, 0, 0], [-1] * 3)
+
+    assert sublet.plan(Recording()).peak == sublet.plan(Recording.trace).peak == 4
+    with pytest.raises(TypeError):
+        sublet.plan(object())  # type: ignore[arg-type]
+
+
 def test_numbers_of_blocks_may_have_gaps_but_not_any() -> None:
     def planned(block: int, names: list[str] | None = None) -> sublet.Plan:
         return sublet.plan(sublet.Trace([0, 1, 2], [0, 3, 1], 3 * [block], [4, 0, 0], 3 * [-1], names))
@@ -272,8 +281,13 @@ def test_operators_that_may_move_do_where_that_is_asked_for() -> None:
     # Each operator once, in the order of their rows.
     assert [span.op for span in fitted.timeline] == [0, 2, 1, 3]
     for graph, reorder in [(crossed(ordered=False), False), (crossed(ordered=True), True)]:
-        with pytest.raises(sublet.PlanError, match="no schedule within"):
+        with pytest.raises(sublet.PlanError, match="no schedule within") as refused:
             sublet.fit(graph, "60%", using=[], reorder=reorder, alignment=1)
+        assert refused.value.least is not None and str(refused.value.least) in str(refused.value)
+        assert sublet.fit(graph, refused.value.least, using=[], reorder=reorder, alignment=1).overhead == 0
+    with pytest.raises(sublet.PlanError) as unlimited:
+        sublet.fit(sublet.plan(start=[0], end=[1], size=[1]).problem, 1)
+    assert unlimited.value.least is None
 
 
 def keeping(storage: int) -> sublet.Graph:
