@@ -37,9 +37,9 @@ fn a_missed_capacity_is_proved_or_not() {
     assert_eq!((status, answer.as_str(), peak), (0, "found", 62));
     let (status, answer, peak, told) = ask("default", "61");
     assert_eq!((status, answer.as_str(), peak), (1, "proved: none fits", 62));
-    assert!(
-        told.contains("no plan fits within 61 bytes: every plan takes at least 62; the best that was found takes 62")
-    );
+    assert!(told.contains(
+        "no plan fits within 61 bytes: every plan takes at least 62 bytes; the best that was found takes 62 bytes"
+    ));
     let (status, answer, peak, told) = ask("fast", "61");
     assert_eq!((status, answer.as_str()), (3, "none found"));
     assert!(peak > 61 && told.contains("no plan within 61 bytes was found, and none is proved impossible"), "{told}");

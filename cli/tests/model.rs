@@ -241,7 +241,7 @@ fn a_refusal_tells_the_least_bound_of_all_that_was_tried() {
         (1, Some(2816), Some(2816)),
         "{ran:?}"
     );
-    assert!(ran.err.contains("every plan takes at least 2816;"), "{ran:?}");
+    assert!(ran.err.contains("every plan takes at least 2816 bytes;"), "{ran:?}");
 }
 
 /// A map for each bank, with the blocks of that bank by name, and the layers that wrote them.

@@ -496,9 +496,9 @@ mod tests {
         let found = [point(joint, 100, 0.5), point(alone, 80, 0.2), point(by_policy, 60, 0.1), point(joint, 50, 0.9)];
         let overhead = |limit, line| quickest(&found, limit, line).map(|p| (p.overhead, p.fitted_to, p.line == line));
         assert_eq!(overhead(100, joint), Some((0.2, 80, true)));
-        assert_eq!(overhead(79, joint), Some((0.9, 50, true)));
+        assert_eq!(overhead(78, joint), Some((0.9, 50, true)));
         assert_eq!(overhead(100, alone), Some((0.2, 80, true)));
-        assert_eq!(overhead(79, alone), None);
+        assert_eq!(overhead(78, alone), None);
         assert_eq!(overhead(100, by_policy), Some((0.1, 60, true)));
     }
 }
