@@ -546,6 +546,7 @@ impl<'a> Replay<'a> {
         }
         // As a smaller request gets the place of a planned one, a smaller block may be the one that outlives.
         if let [size_outside, 0, _] = self.requests[self.next]
+            && bytes > 0
             && bytes < size_outside
         {
             self.next += 1;

@@ -80,8 +80,9 @@ fn requests_outside_the_plan_are_found_one_by_one() {
     assert_eq!(replay.malloc(100, 0), Answer::Outside);
     assert_eq!(replay.malloc(102, 0), Answer::Outside, "101 is missing");
     assert_eq!(replay.malloc(108, 0), Answer::Outside);
-    assert_eq!(replay.malloc(7, 0), Answer::Missed);
-    assert_eq!(replay.malloc(109, 0), Answer::Outside);
+    assert_eq!(replay.malloc(7000, 0), Answer::Missed);
+    assert_eq!(replay.malloc(7, 0), Answer::Outside, "smaller than 109");
+    assert_eq!(replay.malloc(109, 0), Answer::Outside, "smaller than 110");
     assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
 }
 

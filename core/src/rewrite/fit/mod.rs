@@ -23,7 +23,7 @@
 //!    Lower limits are tried by bisection, and the least that works is reported.
 //!
 //! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
-//! bound is computed for each strategy, order and level. The [`budget`] limits the work.
+//! bound is computed for each strategy, order and level. The budget limits the work.
 //!
 //! The schedule of least time wins. A plan that takes much longer than the best schedule is not placed, so that a fit
 //! with more means can be worse than one with fewer, though it seldom is. The result has been accepted by
