@@ -61,6 +61,23 @@ impl Line {
     }
 }
 
+impl Point {
+    fn of(limit: u64, line: Line, fitted: &Fitted<'_>) -> Self {
+        let run = fitted.schedule.run();
+        Self {
+            limit,
+            fitted_to: limit,
+            line,
+            footprint: fitted.schedule.plan().peak(),
+            peak_load: run.peak_load,
+            overhead: run.overhead(),
+            overhead_lower_bound: None,
+            swapped_bytes: run.swapped_bytes,
+            recomputed_ns: run.recomputed_ns,
+        }
+    }
+}
+
 /// What is known of a curve at a limit.
 #[derive(Clone, Copy, Debug)]
 enum Tried {
@@ -130,8 +147,6 @@ struct Curve<'a> {
     least_untried: bool,
 }
 
-/// The search for the least limit does this part of the usual work.
-const QUICK: u64 = 16;
 /// The overheads, as fractions of the original's time, for which the least footprints are searched.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
 /// The search for a least footprint bisects until it is within 1 / `NEAR` of the original peak.
@@ -202,9 +217,9 @@ impl Sweep<'_> {
         let (trace, points) = (self.trace, args.points);
         let mut buffers = Buffers::of(trace);
         // Below what has to be on the device at once nothing fits; at that limit something does, or the error names the
-        // least limit that works. Little work is enough.
+        // least limit that works. That takes no search for speed.
         let all = Options { using: lines[0].using, ..self.usual };
-        let quick = Options { work: all.work / QUICK, ..all };
+        let quick = Options { work: 0, ..all };
         let needed = match buffers.fit(trace, &Options { limit: 0, ..quick }) {
             Err(Error::Impossible { needed, .. } | Error::OverLimit { least: needed, .. }) => needed,
             Err(e) => return Err(e),
@@ -217,6 +232,7 @@ impl Sweep<'_> {
         };
         let unlimited = buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
+        let unlimited = Point::of(original_peak, lines[0], &unlimited);
         let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
         let swap_lower_bound =
             lower_bound::least_load(&trace.rows, trace.names.len(), &self.usual.device, 0, scratch.lend())?;
@@ -237,6 +253,9 @@ impl Sweep<'_> {
             grid.iter().zip(&fits).filter(|(_, tried)| matches!(tried, Tried::Untried)).map(|(&at, _)| at).collect();
         let point = |tried| if let Tried::Found(point) = tried { Some(point) } else { None };
         let mut found: Vec<Point> = fits.into_iter().filter_map(point).collect();
+        if found.iter().all(|p| (p.limit, p.line) != (unlimited.limit, unlimited.line)) {
+            found.push(unlimited);
+        }
 
         let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
         self.bar.set_message("least footprints");
@@ -317,18 +336,7 @@ impl Sweep<'_> {
             Err(Error::OverLimit { .. } | Error::Impossible { .. }) => return Ok(Tried::Nothing),
             Err(e) => return Err(e),
         };
-        let run = fitted.schedule.run();
-        Ok(Tried::Found(Point {
-            limit,
-            fitted_to: limit,
-            line,
-            footprint: fitted.schedule.plan().peak(),
-            peak_load: run.peak_load,
-            overhead: run.overhead(),
-            overhead_lower_bound: None,
-            swapped_bytes: run.swapped_bytes,
-            recomputed_ns: run.recomputed_ns,
-        }))
+        Ok(Tried::Found(Point::of(limit, line, &fitted)))
     }
 
     /// Swaps by a published policy.
