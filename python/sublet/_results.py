@@ -20,6 +20,7 @@ from ._problem import Input, Problem, problem_of
 DEFAULT_DEVICE = "gtx1080ti"
 
 _sublet.PlanError.least = None
+_sublet.PlanError.needed = None
 
 
 @dataclass(frozen=True)
@@ -261,13 +262,14 @@ def fit(
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
     means: swap, recompute, in-place, relu; or it is the name of one; by default swap and recompute. With `reorder`, as by
-    default where `using` is not given, the operators run in another order, except those that keep their place. `device` is a name, or the measured figures of a device. With
-    `keep_persistent`, the blocks that persist all stay on the device, because their memory belongs to somebody else.
+    default where `using` is not given, the operators run in another order, except those that keep their place. `device`
+    is a name, or the measured figures of a device. With `keep_persistent`, the blocks that persist all stay on the
+    device, because their memory belongs to somebody else.
     `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 many small networks
     get faster schedules, and a few slower ones. After `time_limit` seconds the result is the best schedule so far.
     `progress` tells whether a line on standard error shows the progress; None shows it if standard error is a terminal.
     PlanError names the least limit that is known to work, and has it as `least`; or it says what a limit cannot be below,
-    or that no schedule was within the limit in time.
+    and has that as `needed`; or that no schedule was within the limit in time.
     ValueError names an argument that is wrong whatever the iteration is.
     """
     problem = problem_of(source)
@@ -291,6 +293,8 @@ def fit(
     except _sublet.PlanError as e:
         known = re.search(r"one within (\d+) bytes was", str(e))
         e.least = int(known[1]) if known else None
+        needed = re.search(r"is possible: (\d+) bytes have", str(e))
+        e.needed = int(needed[1]) if needed else None
         raise
     finally:
         if line is not None:

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 class PlanError(ValueError):
     least: int | None
     """The least limit that is known to work, in bytes, if a limit was too low and one is known."""
+    needed: int | None
+    """Bytes that no limit can be below, if it is proved that one was."""
 
 class _Operators(Protocol):
     @property
