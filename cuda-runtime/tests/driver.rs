@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -133,8 +134,14 @@ fn a_call_that_fails_is_an_error_and_nothing_is_left() {
         let Err(error) = train() else {
             // The questions whether memory can be put behind addresses, and be open to other devices: if not, it is not.
             let is_done_without = matches!(call, 6..=8) && expected < 700;
+            // SAFETY: the driver for tests has this function, which returns text that stays.
+            let failed = unsafe {
+                let of = cudarc::driver::sys::culib().get::<unsafe extern "C" fn() -> *const c_char>(b"fake_failed");
+                CStr::from_ptr(of.unwrap()())
+            };
             // So many addresses are not granted: fewer are.
-            assert!(is_done_without || (call, expected) == (52, 2), "nobody noticed that call {call} failed");
+            let takes_fewer = failed == c"cuMemAddressReserve" && expected == 2;
+            assert!(is_done_without || takes_fewer, "nobody noticed that {failed:?}, call {call}, failed");
             return;
         };
         let right = match &error {

@@ -55,18 +55,23 @@ __attribute__((destructor)) static void report(void) {
     }
 }
 
+/* The function that was made to fail. */
+static const char *failed = "";
+const char *fake_failed(void) { return failed; }
+
 /* Counts a call, and says whether it fails. */
-static code enter(void) {
+static code enter(const char *function) {
     if (sticky) return sticky;
     if (++calls == setting("FAKE_FAIL", 0)) {
         code error = (code)setting("FAKE_ERROR", 719);
         if (error >= 700) sticky = error;
+        failed = function;
         return error;
     }
     return 0;
 }
 
-#define ENTER do { code entered = enter(); if (entered) return entered; } while (0)
+#define ENTER do { code entered = enter(__func__); if (entered) return entered; } while (0)
 
 static int is_ready(const task *t) { return t->kind != WAIT || t->event->reached >= t->version; }
 
