@@ -72,8 +72,8 @@ pub(super) fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::methods::{place_watched, workspace_of};
     use crate::place::tests::cut;
+    use crate::place::{place_watched, workspace_of};
     use core::ops::ControlFlow;
 
     #[test]
