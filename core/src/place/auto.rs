@@ -8,8 +8,8 @@
 //!
 //! The first round is short. The second has the default budgets, less the nodes of the first. The third has twice the
 //! default budgets, and each later round twice those of the round before. Each round has another seed. The rounds end when
-//! the budgets are used up. The exact search and the beam search share the nodes; a search that does not take the instance
-//! leaves its half to the other.
+//! the budgets are used up. The exact search and the beam search share the nodes; with more than
+//! [`search::MOST_BLOCKS`] blocks the beam search has them all.
 //!
 //! With at most [`FEW_BLOCKS`] blocks and at least the default budget of nodes, the exact search of the first round begins
 //! without a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
@@ -122,10 +122,6 @@ impl Round<'_, '_> {
     fn takes_search(&self) -> bool {
         self.blocks.len() <= search::MOST_BLOCKS
     }
-
-    fn takes_beam(&self) -> bool {
-        self.blocks.iter().all(|b| b.pin.is_none())
-    }
 }
 
 fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
@@ -173,7 +169,7 @@ fn run_portfolio(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Resul
 }
 
 fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
-    let nodes = if round.takes_beam() { round.budget.nodes - round.budget.nodes / 2 } else { round.budget.nodes };
+    let nodes = round.budget.nodes - round.budget.nodes / 2;
     if nodes == 0 || !round.takes_search() {
         return Ok(());
     }

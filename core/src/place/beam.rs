@@ -28,8 +28,8 @@
 //!    best plan. Where no capacity succeeds, the width doubles, and random numbers are added to the costs. The two
 //!    passes for a capacity then begin at the section at which the last pass before them ended or was given up.
 //!
-//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is; so is one of so many blocks alive
-//! together that no pass would come to its end. Ties: the way that is described
+//! Until its turn comes, a pinned block divides the holes of those that are alive with it. A plan with a peak of 2⁵⁴ bytes or
+//! more is left as it is; so is one of so many blocks alive together that no pass would come to its end. Ties: the way that is described
 //! first in a table that is filled in a fixed but arbitrary order. Cost of a pass: O(n · width · alive), at most 32
 //! times as much with all tries. Memory: two tables of 64 cells for each of the first 6,000 blocks and one for each other, and at
 //! most 2²¹ words from which offsets are read (n words if there are more blocks).
@@ -66,7 +66,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let width = most_width(n);
     let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
     let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
-    let own = WorkspaceLen { words: 0, indices: 4 * n }.and(cells).and(ways);
+    let own = WorkspaceLen { words: 0, indices: 7 * n }.and(cells).and(ways);
     timeline::workspace(n).and(own).max(multistart::workspace(n))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn improve(
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
     let mut best = Summary { nodes: 0, ..incumbent };
-    if blocks.iter().any(|b| b.pin.is_some()) || best.peak >> (u64::BITS - WIDTH_BITS) > 0 {
+    if best.peak >> (u64::BITS - WIDTH_BITS) > 0 {
         return Ok(best);
     }
     let mut scratch = scratch.reborrow();
@@ -147,6 +147,17 @@ pub(super) fn improve(
 /// Begin and end in bytes; then one past the last section of time (upper half) and the block (lower half).
 type Cell = [u64; 3];
 
+#[derive(Clone, Copy)]
+struct Hole {
+    low: u64,
+    high: u64,
+    below: Ends,
+    above: Ends,
+    hole: Ends,
+    /// Of the partial plan, without the borders of the hole.
+    cost: u64,
+}
+
 struct PartialPlans<'a> {
     cell: Table<'a, Cell>,
     len: Table<'a, u32>,
@@ -167,6 +178,14 @@ struct Beam<'a> {
     /// By block: the index in `order` of the first block with the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
+    /// The pinned blocks, the lowest first.
+    pins: Table<'a, u32>,
+    pin_count: u32,
+    /// By pinned block: its index in `order`.
+    position: Table<'a, u32>,
+    /// The pinned blocks to come that are alive with the block at hand, the lowest first.
+    ahead: Table<'a, u32>,
+    ahead_count: u32,
     forward: bool,
     capacity: u64,
     row: u32,
@@ -194,7 +213,14 @@ impl<'a> Beam<'a> {
         let width = most_width(len);
         let timeline = Timeline::new(blocks, scratch)?;
         let (order, kept, kind) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
-        let aside = scratch.indices(len);
+        let mut aside = scratch.indices(len);
+        let [mut pins, position, ahead] = [(); 3].map(|()| scratch.indices(len));
+        let mut pin_count = 0;
+        for i in (0..count(blocks)).filter(|&i| at(blocks, i).pin.is_some()) {
+            pins[pin_count] = i;
+            pin_count += 1;
+        }
+        sort::by_key(&mut pins, pin_count, &mut aside, |i| at(blocks, i).pin.unwrap_or(0));
         let mut plans = || PartialPlans {
             cell: scratch.stale_word_records(cells(len)),
             len: scratch.stale_indices(width),
@@ -216,6 +242,11 @@ impl<'a> Beam<'a> {
             kept,
             kind,
             aside,
+            pins,
+            pin_count,
+            position,
+            ahead,
+            ahead_count: 0,
             forward: true,
             capacity: 0,
             row: timeline.most_alive + 1,
@@ -259,6 +290,7 @@ impl<'a> Beam<'a> {
                 self.drop_ended(section);
             }
             (self.ways, self.limit) = (0, u64::MAX);
+            self.look_ahead(step, b);
             for i in 0..self.now.count {
                 self.expand(i, b, section, noise);
             }
@@ -298,7 +330,9 @@ impl<'a> Beam<'a> {
         let mut before = None;
         for i in 0..self.n {
             let b = self.order[i];
-            let content = (self.timeline.low[b], self.timeline.high[b], at(self.blocks, b).size);
+            let Block { size, pin, .. } = at(self.blocks, b);
+            self.position[b] = i;
+            let content = (self.timeline.low[b], self.timeline.high[b], size, pin);
             self.kind[b] = if before == Some(content) { self.kind[self.order[i - 1]] } else { i };
             before = Some(content);
             self.turn += u32::from(!self.timeline.is_behind(b));
@@ -331,52 +365,100 @@ impl<'a> Beam<'a> {
         }
     }
 
+    fn look_ahead(&mut self, step: u32, b: u32) {
+        self.ahead_count = 0;
+        for p in 0..self.pin_count {
+            let pinned = self.pins[p];
+            if self.position[pinned] > step && at(self.blocks, pinned).collides(&at(self.blocks, b)) {
+                self.ahead[self.ahead_count] = pinned;
+                self.ahead_count += 1;
+            }
+        }
+    }
+
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let [hole, beyond] = self.timeline.borders(now);
-        let size = at(self.blocks, b).size;
+        let Block { size, pin, .. } = at(self.blocks, b);
         let end = self.timeline.ends(b, now);
         let (row, len) = (i * self.row, self.now.len[i]);
         self.looked += u64::from(len) + 1;
-        let mut top = 0;
+        let (mut top, mut ahead) = (0, 0);
         for c in 0..=len {
             let [begin, cell_end, _] = if c < len { self.now.cell[row + c] } else { [self.capacity, 0, 0] };
             if begin - top >= size {
                 let ends = |c: u32| self.timeline.ends(parts(self.now.cell[row + c][2]).1, now);
                 let below = c.checked_sub(1).map_or(beyond, ends);
                 let above = if c < len { ends(c) } else { beyond };
-                self.fill([top, begin], [below, hole, above, end], (i, c), b, noise);
+                let mut hole = Hole { low: top, high: begin, below, above, hole, cost: self.now.value[i][0] };
+                hole.cost -= apart(below, hole.hole) + apart(above, hole.hole);
+                if let Some(pin) = pin {
+                    if top <= pin && pin + size <= begin {
+                        self.fill(&hole, [pin; 2], end, (i, c), b, noise);
+                    }
+                } else {
+                    ahead = self.divide(hole, ahead, now, end, (i, c), b, noise);
+                }
             }
             top = cell_end;
         }
     }
 
-    fn fill(
-        &mut self,
-        [low, high]: [u64; 2],
-        [below, hole, above, end]: [Ends; 4],
-        (i, c): (u32, u32),
-        b: u32,
-        noise: u32,
-    ) {
+    /// Tries the parts of the hole between pinned blocks to come, from that at index `ahead` on; returns the first that may
+    /// reach above the hole.
+    #[expect(clippy::too_many_arguments, reason = "a part of the innermost loop")]
+    fn divide(&mut self, whole: Hole, ahead: u32, now: u32, end: Ends, from: (u32, u32), b: u32, noise: u32) -> u32 {
+        let mut part = whole;
+        let mut ahead = ahead;
+        while ahead < self.ahead_count {
+            let pinned = self.ahead[ahead];
+            let Block { pin, size, .. } = at(self.blocks, pinned);
+            let begin = pin.unwrap_or(0);
+            if begin >= whole.high {
+                break;
+            }
+            if begin + size > part.low {
+                let ends = self.timeline.ends(pinned, now);
+                // The block above stays beside a hole.
+                let cost = part.cost + apart(whole.above, whole.hole);
+                self.fit(&Hole { high: begin, above: ends, cost, ..part }, end, from, b, noise);
+                let cost = whole.cost + apart(whole.below, whole.hole);
+                part = Hole { low: begin + size, below: ends, cost, ..whole };
+            }
+            if begin + size > whole.high {
+                return ahead;
+            }
+            ahead += 1;
+        }
+        self.fit(&part, end, from, b, noise);
+        ahead
+    }
+
+    fn fit(&mut self, hole: &Hole, end: Ends, from: (u32, u32), b: u32, noise: u32) {
         let block = at(self.blocks, b);
         let alignment = block.alignment.max(self.alignment);
-        let (lowest, highest) = (align_up(low, alignment), (high - block.size) & !(alignment - 1));
-        if lowest > highest || lowest < low {
+        if hole.high < hole.low || hole.high - hole.low < block.size {
             return;
         }
-        let [cost, hash] = self.now.value[i];
-        let without = cost - apart(below, hole) - apart(above, hole);
+        let (lowest, highest) = (align_up(hole.low, alignment), (hole.high - block.size) & !(alignment - 1));
+        if hole.low <= lowest && lowest <= highest {
+            self.fill(hole, [lowest, highest], end, from, b, noise);
+        }
+    }
+
+    fn fill(&mut self, hole: &Hole, [lowest, highest]: [u64; 2], end: Ends, (i, c): (u32, u32), b: u32, noise: u32) {
+        let size = at(self.blocks, b).size;
         let border = |touches: bool, other: Ends| {
-            if touches { apart(other, end) } else { apart(other, hole) + apart(end, hole) }
+            if touches { apart(other, end) } else { apart(other, hole.hole) + apart(end, hole.hole) }
         };
         for offset in [lowest, highest] {
             let noise = if noise > 0 { u64::from(self.random.next_u32() % noise) } else { 0 };
-            let cost = without + border(offset == low, below) + border(offset + block.size == high, above) + noise;
+            let borders = border(offset == hole.low, hole.below) + border(offset + size == hole.high, hole.above);
+            let cost = hole.cost + borders + noise;
             if cost <= self.limit {
                 if self.ways == self.most_ways {
                     self.prune();
                 }
-                let hash = hash.wrapping_add(hashed(self.kind[b], offset));
+                let hash = self.now.value[i][1].wrapping_add(hashed(self.kind[b], offset));
                 let (_, free) = parts(self.way[self.ways]);
                 self.way[self.ways] = cost << 32 | u64::from(free);
                 self.rest[free] = [hash, u64::from(i) << 32 | u64::from(c), offset];

@@ -195,6 +195,8 @@ fn the_room_below_pinned_blocks_is_used() {
         }
         let (pinned, _) = run(Solver::Multistart, &blocks, &options);
         assert!(pinned.peak * 100 <= free.peak * 112, "{pinned:?} {free:?}");
+        let (auto, _) = run(Solver::Auto, &blocks, &Options::default());
+        assert!(auto.peak * 100 <= free.peak * 105, "{auto:?} {free:?}");
     }
 }
 
