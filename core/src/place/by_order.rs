@@ -5,7 +5,7 @@
 //! lifetime, each largest first; start, earliest first; size and then lifetime. Blocks that are equal in the order go
 //! by larger size, earlier start, longer lifetime, smaller index. Pinned blocks come before all others.
 //!
-//! Weighted interval colouring (Zhang et al. 2019, section 4.1, SmartPool) is of this kind too: the largest block first, then
+//! Weighted interval colouring (Zhang et al. 2019, section 4.1, `SmartPool`) is of this kind too: the largest block first, then
 //! the one that begins first. The published code never looks at the hole below the first neighbour when there are two or
 //! more; here that hole counts like every other. Backward in time, the one that ends last comes first.
 //!
