@@ -313,9 +313,9 @@ fn parts(model: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
         let (len, count) = length(&model[at + 1..]);
         let field = &model[at..at + 1 + count + len];
         if field[0] == 1 << 3 | 2 {
-            nodes.push(field.to_vec())
+            nodes.push(field.to_vec());
         } else {
-            rest.extend(field)
+            rest.extend(field);
         }
         at += field.len();
     }
