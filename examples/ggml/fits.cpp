@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
         }
         std::printf("flash attention %s: KV cache %.2f MiB, compute buffer ", flash ? "on " : "off", told.kv);
         if (told.greedy > 0) std::printf("%.2f MiB planned, %.2f by ggml\n", told.compute, told.greedy);
-        else std::printf("%.2f MiB by ggml, which was built without GGML_SUBLET\n", told.compute);
+        else std::printf("%.2f MiB by ggml, whose GGML_SUBLET is off\n", told.compute);
         llama_free(made);
     }
     llama_model_free(model);

@@ -103,7 +103,7 @@ public:
     model_file(const shape &s, const char *path, bool random) : random(random) {
         const std::string arch = s.arch;
         const int64_t context = random ? 1024 : 131072;
-        tensors = ggml_init({random ? size_t{256} << 20 : ggml_tensor_overhead() * 2000, nullptr, !random});
+        tensors = ggml_init({random ? size_t{256} << 20 : ggml_tensor_overhead() * 8000, nullptr, !random});
         gguf_set_val_str(file, "general.architecture", s.arch);
         gguf_set_val_str(file, "tokenizer.ggml.model", "none");
         const struct { const char *name; int64_t value; } keys[] = {

@@ -122,7 +122,7 @@ pub fn place(
     let offsets = scratch.words(n).into_slice();
     let lower_bound = prepare(blocks, &options, WorkspaceLen::NONE, &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
-    let mut dealer = Dealer::new(blocks, limit, options.constraints.alignment, &mut scratch)?;
+    let mut dealer = Dealer::new(blocks, limit, options.constraints.alignment, &mut scratch);
     let mut placed = Placer { solver, blocks, options, limit, parts, offsets };
     let mut best = Chunks { count: 0, total: if n == 0 { 0 } else { u64::MAX }, lower_bound };
     let mut left_over = None;
@@ -133,6 +133,9 @@ pub fn place(
             break;
         }
         work += n as u64;
+        if deal == 1 {
+            dealer.find_cliques(&mut scratch)?;
+        }
         let dealt = match deal {
             0 => dealer.all_in_one(lower_bound),
             1 | 2 => dealer.deal(deal == 2, |_| 0.0),
@@ -185,10 +188,10 @@ impl<'a> Dealer<'a> {
         WorkspaceLen { words: n * chunks + 2 * chunks + n, indices: 5 * n }
     }
 
-    fn new(blocks: &'a [Block], limit: Limit, alignment: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+    fn new(blocks: &'a [Block], limit: Limit, alignment: u64, scratch: &mut Workspace<'a>) -> Self {
         let n = blocks.len();
         let most = most(n, limit);
-        let mut dealer = Self {
+        Self {
             blocks,
             limit,
             alignment,
@@ -204,9 +207,12 @@ impl<'a> Dealer<'a> {
             key: scratch.words(n),
             order: scratch.indices(n),
             aside: scratch.indices(n),
-        };
-        dealer.cliques = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut dealer.low, &mut dealer.high);
-        Ok(dealer)
+        }
+    }
+
+    fn find_cliques(&mut self, scratch: &mut Workspace<'_>) -> Result<(), Error> {
+        self.cliques = Sweep::new(self.blocks, scratch.reborrow())?.clique_ranges(&mut self.low, &mut self.high);
+        Ok(())
     }
 
     /// The error is a block that is left over; `None` where it is known only that one is.

@@ -7,7 +7,7 @@
 //! Method: descent. In the order in which blocks begin, each block that is in a false dependency is moved to the free
 //! place in which the fewest of its bytes' neighbours in time are just dead or just to come; the closer in time, the
 //! more one counts. Places begin where a neighbour ends, or end where one begins. Repeated until no block moves, at most
-//! four times. Pinned blocks stay, and so do those with more than 96 neighbours: they live long.
+//! twice. Pinned blocks stay, and so do those with more than 96 neighbours: they live long.
 //!
 //! Cost: O(n · (a + c²)) for n blocks, a of them alive at a step, and c at most 96; linear memory.
 
@@ -17,7 +17,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-const PASSES: u32 = 4;
+const PASSES: u32 = 2;
 const NEAR: u32 = 96;
 const MOST_NEAR: usize = NEAR as usize;
 
