@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sublet_core::VerifiedPlan;
 
-use crate::commands::model::ModelOutcome;
+use crate::commands::model::{ModelOutcome, OrderOutcome};
+use crate::input::graph::Arranged;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 
@@ -56,6 +57,9 @@ pub(crate) struct Outcome<'a> {
     /// For a model: what is known besides the plan.
     #[serde(flatten)]
     pub(crate) model: Option<&'a ModelOutcome>,
+    /// For a static graph that was arranged anew: how its operators run.
+    #[serde(flatten)]
+    pub(crate) graph: Option<&'a GraphOutcome>,
     /// Why there is no valid plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<&'a str>,
@@ -81,6 +85,7 @@ impl<'a> Outcome<'a> {
             lower_bound: None,
             nodes: None,
             model: None,
+            graph: None,
             error: None,
         }
     }
@@ -104,6 +109,7 @@ impl<'a> Outcome<'a> {
             lower_bound: None,
             nodes: None,
             model: None,
+            graph: None,
             error: Some(error),
         }
     }
@@ -146,6 +152,37 @@ impl<'a> Outcome<'a> {
             let tensors = if left_out == 1 { "1 tensor" } else { &format!("{left_out} tensors") };
             writeln!(out, "note      the plan leaves {tensors} to the runtime, not counted here")?;
         }
+        if let Some(graph) = self.graph {
+            graph.text(unit, out)?;
+        }
         self.model.map_or(Ok(()), |model| model.text(out))
+    }
+}
+
+/// What is printed of a static graph whose operators were reordered, or write over their inputs.
+#[derive(Debug, Serialize)]
+pub(crate) struct GraphOutcome {
+    /// The numbers of the operators in the order in which they run.
+    runs: Vec<u32>,
+    /// The result of the search for this order, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<OrderOutcome>,
+}
+
+impl From<Arranged> for GraphOutcome {
+    fn from(Arranged { runs, ordered }: Arranged) -> Self {
+        Self { runs, order: ordered.map(OrderOutcome::from) }
+    }
+}
+
+impl GraphOutcome {
+    fn text(&self, unit: Unit, out: &mut impl Write) -> io::Result<()> {
+        const SHOWN: usize = 24;
+        if let Some(order) = &self.order {
+            order.text(unit, out)?;
+        }
+        let shown: Vec<String> = self.runs.iter().take(SHOWN).map(u32::to_string).collect();
+        let rest = if self.runs.len() > SHOWN { " …, all with --json" } else { "" };
+        writeln!(out, "runs      {}{rest}", shown.join(" "))
     }
 }

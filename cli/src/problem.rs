@@ -10,6 +10,7 @@ use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness:
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, Overlap, block};
 
+use crate::input::graph::StaticGraph;
 use crate::model::Model;
 use crate::text::unit::Unit;
 use sublet_core::owned::Scratch;
@@ -34,6 +35,8 @@ pub struct Problem {
     pub(crate) overlaps: Vec<Overlap>,
     /// What the reader passed over, a sentence each.
     pub(crate) notes: Vec<String>,
+    /// The static graph that the blocks come from.
+    pub(crate) graph: Option<Box<StaticGraph>>,
     /// The model that the blocks come from, and its file.
     pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
 }

@@ -174,6 +174,55 @@ fn what_is_wrong_with_a_graph_is_named() {
     assert!(sublet(&["plan", &alone]).err.contains("alone.tensors.csv"));
 }
 
+/// Two branches with large intermediate values and small results: one after the other they take less.
+const BRANCHES: &str = "\
+op,name,inputs,outputs,ordered,inplace
+0,left,image,wide,0,0
+1,right,image,broad,0,0
+2,sum,wide,a,0,0
+3,sum,broad,b,0,0
+4,add,a b,c,0,1
+";
+const BRANCH_TENSORS: &str = "tensor,bytes\nimage,1\nwide,9\nbroad,9\na,1\nb,1\nc,1\n";
+
+fn planned(operators: &str, tensors: &str, options: &[&str]) -> serde_json::Value {
+    let (_folder, file) = graph(operators, tensors);
+    sublet(&[&["plan", &file, "--json"], options].concat()).json()
+}
+
+#[test]
+fn a_graph_is_planned_in_the_order_that_needs_least_memory() {
+    let file = planned(BRANCHES, BRANCH_TENSORS, &[]);
+    assert!(file["peak"] == 19 && file.get("runs").is_none());
+    let found = planned(BRANCHES, BRANCH_TENSORS, &["--reorder"]);
+    assert!(found["peak"] == 11 && found["optimal"] == true && found["order"]["file"] == 19, "{found}");
+    assert_eq!(found["runs"], serde_json::json!([1, 3, 0, 2, 4]));
+    // Where the first two are ordered, they run in their order.
+    let ordered = BRANCHES
+        .replace("left,image,wide,0", "left,image,wide,1")
+        .replace("right,image,broad,0", "right,image,broad,1");
+    let found = planned(&ordered, BRANCH_TENSORS, &["--reorder"]);
+    let runs: Vec<u64> = found["runs"].as_array().unwrap().iter().map(|k| k.as_u64().unwrap()).collect();
+    let place = |k| runs.iter().position(|&run| run == k);
+    assert!(place(0) < place(1) && found["peak"] == 11, "{found}");
+}
+
+#[test]
+fn outputs_of_a_graph_lie_over_inputs_that_nobody_reads_later() {
+    let (folder, file) = graph(OPERATORS, TENSORS);
+    // The sum reads what the relu has read: it stays.
+    assert_eq!(sublet(&["plan", &file, "--in-place", "--json"]).json()["blocks"], 6);
+    let alone = OPERATORS.replace("active maps", "active");
+    let file = folder.file("net.csv", &alone);
+    let plan = folder.path("plan.csv");
+    let told = sublet(&["plan", &file, "--in-place", "--output", &plan]).out;
+    assert!(told.contains("runs      0 1 2\n") && folder.read("plan.csv").contains("\nmaps+active,"), "{told}");
+    let peaks = [&[][..], &["--in-place"]].map(|options| planned(&alone, TENSORS, options)["peak"].as_u64().unwrap());
+    assert_eq!(peaks, [864 + 2 * 32768, 864 + 3072 + 4096 + 32768]);
+    let refused = sublet(&["plan", &file, "--overlap"]);
+    assert!(refused.err.contains("of the options for models it takes --reorder and --in-place"), "{}", refused.err);
+}
+
 #[test]
 fn a_generated_network_is_a_trace_a_graph_and_the_same_every_time() {
     let folder = Folder::new();

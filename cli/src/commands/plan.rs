@@ -12,9 +12,10 @@ use super::{banks, fit};
 use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
+use crate::input::graph::Arranged;
 use crate::model::Model;
 use crate::model::plan::{PlanError, Planned, Plans};
-use crate::outcome::Outcome;
+use crate::outcome::{GraphOutcome, Outcome};
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
 use crate::solve::{self, Solved};
@@ -29,10 +30,12 @@ use sublet_core::owned::Scratch;
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     each_elsewhere(args)?;
     let mut problem = if args.bank.is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
+    let is_graph = problem.graph.is_some();
+    let arranged = arrange(args, &mut problem)?;
     proof::check(args, &problem)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
-    check_model(args, model.as_deref().map(|(model, _)| model))?;
+    check_model(args, model.as_deref().map(|(model, _)| model), is_graph)?;
     if !args.bank.is_empty() {
         return banks::run(args, problem, &constraints);
     }
@@ -76,7 +79,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         () => "overlapping",
     };
     // Where operators may be reordered, a plan is optimal only if its order is known to need the least.
-    let least_order = planned.as_deref().is_some_and(|planned| planned.ordered.is_some_and(|o| o.is_least()));
+    let ordered = arranged.as_ref().map_or(planned.as_deref().and_then(|planned| planned.ordered), |a| a.ordered);
+    let least_order = ordered.is_some_and(|o| o.is_least());
     let optimal = !is_kept && plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
     if let Some(file) = &args.report {
         write_report(file, problem, &plan, (solver_name, optimal), (summary, seconds))?;
@@ -87,8 +91,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let known = model.as_deref().zip(planned.as_deref());
     let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &asked, plans.as_mut(), planned));
     let peak = planned.as_deref().map_or(0, |planned| planned.scratch_end).max(plan.peak());
+    let graph = arranged.map(GraphOutcome::from);
     let outcome = Outcome {
         model: known.as_ref(),
+        graph: graph.as_ref(),
         solver: Some(solver_name),
         answer: constraints.capacity.map(|_| "found"),
         seconds,
@@ -105,6 +111,19 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         eprintln!("proof     {said}");
     }
     Ok(())
+}
+
+/// Puts the operators of a static graph into the order, and its outputs over the inputs, that are asked for.
+fn arrange(args: &PlanArgs, problem: &mut Problem) -> Result<Option<Arranged>, Failure> {
+    let graph = problem.graph.take().filter(|_| args.model.reorder || args.model.in_place);
+    let Some(graph) = graph else { return Ok(None) };
+    if args.certificate.is_some() {
+        let message = "a certificate is for the blocks of INPUT, and a graph that is arranged anew has others";
+        return Err(Failure::Usage(message.into()));
+    }
+    let (found, arranged) = graph.arranged(&args.input, args.model.reorder, args.model.in_place)?;
+    *problem = Problem { notes: std::mem::take(&mut problem.notes), ..found };
+    Ok(Some(arranged))
 }
 
 /// A placement of the blocks, or why there is none. For a model also its plan, which is the one in its file or made by the
@@ -174,16 +193,20 @@ fn write_report(
 
 /// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and
 /// those that a model cannot have.
-fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
-    let into_model = |file: &str| model::is_model(file) || model::is_ordered(file);
-    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(into_model);
+fn check_model(args: &PlanArgs, model: Option<&Model>, is_graph: bool) -> Result<(), Failure> {
+    let holds_plan = |file: &str| model::is_model(file) || model::is_ordered(file);
+    let into_model = args.output.as_deref().is_some_and(holds_plan);
+    let for_a_model = args.model.any() || into_model;
     let refuse = |why: String| Err(Failure::Usage(why));
     match model {
         _ if for_a_model && !args.bank.is_empty() => {
             refuse("--bank goes with no other means, and a model holds offsets of one bank".into())
         }
         _ if !args.bank.is_empty() => Ok(()),
-        None if for_a_model => {
+        None if is_graph && for_a_model && (into_model || !args.model.only_arranges()) => {
+            refuse(format!("{} is a graph: of the options for models it takes --reorder and --in-place", args.input))
+        }
+        None if for_a_model && !is_graph => {
             refuse(format!("{} is no model: it has no operators to reorder and no place for a plan", args.input))
         }
         None => Ok(()),

@@ -10,9 +10,12 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
+use sublet_core::Error;
+use sublet_core::owned::{self, Scratch};
+use sublet_core::rewrite::means::in_place;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-use sublet_core::trace::{Event, Op, Operator, Row};
-use sublet_core::{Error, owned};
+use sublet_core::trace::order::{self, Ordered};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness};
 
 use super::{Format, Recognised, ops, table::Table};
 use crate::failure::InputError;
@@ -21,15 +24,18 @@ use crate::problem::{BadRow, Problem};
 const COLUMNS: [&str; 11] =
     ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered", "element"];
 
-/// The operators of a file.
-#[derive(Default)]
-struct Operators {
+/// The operators of a file, and its tensors.
+#[derive(Debug, Default)]
+pub(crate) struct StaticGraph {
+    tensor_names: Vec<String>,
+    tensors: Vec<Tensor>,
     operands: Vec<[Vec<u32>; 2]>,
     workspaces: Vec<u64>,
     times: Vec<u64>,
     names: Vec<String>,
     may: Vec<Operator>,
     lines: Vec<u64>,
+    tells_rerun: bool,
 }
 
 /// The names of the tensors, and the tensors.
@@ -64,9 +70,9 @@ fn read_with<R: BufRead>(
     let columns = ops::Columns::of(&table)?;
     let operands = [table.column("inputs")?, table.column("outputs")?];
     let [workspace, time] = ["workspace", "time_ns"].map(|column| table.optional(column));
-    let (mut tensor_names, tensors) = tensors(file)?;
+    let (tensor_names, tensors) = tensors(file)?;
     let indices: HashMap<&str, u32> = tensor_names.iter().map(String::as_str).zip(0..).collect();
-    let mut read = Operators::default();
+    let mut read = StaticGraph { tells_rerun: columns.tells_rerun(), ..StaticGraph::default() };
     while table.advance()? {
         let (name, may) = columns.read(&table, read.names.len())?;
         let list = |column: usize| {
@@ -91,15 +97,9 @@ fn read_with<R: BufRead>(
     if read.names.is_empty() {
         return Err(table.at_line("expected a row, found only the header"));
     }
-    let rows = read.rows(&tensors).map_err(|e| explain(file, &e, &tensor_names, &read.lines))?;
-    let scratch = (0..).zip(&read.workspaces).filter(|(_, bytes)| **bytes > 0);
-    tensor_names.extend(scratch.map(|(op, _): (u64, _)| format!("workspace {op}")));
-    let bad = |BadRow { message, .. }| InputError::file(file, message);
-    let mut problem = Problem::of_trace(file, rows, tensor_names).map_err(bad)?;
-    if let Some(trace) = &mut problem.trace {
-        ops::Told { names: read.names, operators: read.may, rerun: columns.tells_rerun() }.give(trace);
-    }
-    Ok(Problem { notes, ..problem })
+    let read = StaticGraph { tensor_names, tensors, ..read };
+    let problem = read.arranged(file, false, false)?.0;
+    Ok(Problem { notes, graph: Some(Box::new(read)), ..problem })
 }
 
 /// The tensors of `NAME.tensors.csv` beside `NAME.csv`.
@@ -141,18 +141,139 @@ fn tensors<R: BufRead>(mut table: Table<R>) -> Result<Tensors, InputError> {
     Ok((names, tensors))
 }
 
-impl Operators {
-    fn rows(&mut self, tensors: &[Tensor]) -> Result<Vec<Row>, Error> {
-        let times = self.workspaces.iter().zip(&self.times);
-        let nodes = self.operands.iter().zip(times).map(|([inputs, outputs], (&workspace, &time_ns))| Node {
-            inputs,
-            outputs,
-            workspace,
-            time_ns,
-        });
-        let nodes: Vec<Node<'_>> = nodes.collect();
-        rows(&Graph { tensors, nodes: &nodes }, &mut self.names, &mut self.may)
+/// How the operators of a graph run.
+pub(crate) struct Arranged {
+    /// Their numbers in the order in which they run.
+    pub(crate) runs: Vec<u32>,
+    /// The result of the search for the order, if there was one.
+    pub(crate) ordered: Option<Ordered>,
+}
+
+impl StaticGraph {
+    /// The graph's problem, with operators in the order that needs least memory, and outputs over inputs. What shares
+    /// memory by that is one block, named after all of its tensors.
+    ///
+    /// # Errors
+    /// A graph that cannot run.
+    pub(crate) fn arranged(
+        &self,
+        file: &str,
+        reorder: bool,
+        in_place: bool,
+    ) -> Result<(Problem, Arranged), InputError> {
+        let explained = |e: Error| explain(file, &e, &self.tensor_names, &self.lines);
+        let in_place_of = |o: &Operator| Operator { in_place: o.in_place && in_place, ..*o };
+        let mut operators: Vec<Operator> = self.may.iter().map(in_place_of).collect();
+        let ordered = reorder.then(|| self.least_load(&operators)).transpose().map_err(explained)?;
+        let (order, ordered) =
+            ordered.map_or(((0..).take(self.may.len()).collect(), None), |(o, ordered)| (o, Some(ordered)));
+
+        let of = |k: &u32| *k as usize;
+        let nodes: Vec<Node<'_>> = order.iter().map(|k| self.node(of(k), &self.operands[of(k)])).collect();
+        let mut names = order.iter().map(|k| self.names[of(k)].clone()).collect();
+        let mut may = order.iter().map(|k| operators[of(k)]).collect();
+        let graph = Graph { tensors: &self.tensors, nodes: &nodes };
+        let mut rows = rows(&graph, &mut names, &mut may).map_err(explained)?;
+        // Rows name operators by their places in the order, and one more operator may have been added.
+        let number = |place: u32| order.get(place as usize).copied().unwrap_or(place);
+        for row in &mut rows {
+            if let Op::First(place) = row.op {
+                row.op = Op::First(number(place));
+            }
+        }
+        let mut names_in_file = self.names.clone();
+        names_in_file.resize(names.len(), String::new());
+        operators.resize(may.len(), Operator::default());
+        for (place, (name, may)) in (0..).zip(names.into_iter().zip(may)) {
+            names_in_file[number(place) as usize] = name;
+            operators[number(place) as usize] = may;
+        }
+
+        let mut blocks = self.tensor_names.clone();
+        let places = nodes.iter().zip(&order).filter(|(node, _)| node.workspace > 0);
+        blocks.extend(places.map(|(_, k)| format!("workspace {k}")));
+        let runs = runs(&rows, self.may.len());
+        if in_place {
+            rows = over_inputs(&rows, &operators, &mut blocks).map_err(explained)?;
+        }
+        let bad = |BadRow { message, .. }| InputError::file(file, message);
+        let mut problem = Problem::of_trace(file, rows, blocks).map_err(bad)?;
+        if let Some(trace) = &mut problem.trace {
+            ops::Told { names: names_in_file, operators, rerun: self.tells_rerun }.give(trace);
+        }
+        Ok((problem, Arranged { runs, ordered }))
     }
+
+    fn node<'a>(&self, k: usize, [inputs, outputs]: &'a [Vec<u32>; 2]) -> Node<'a> {
+        Node { inputs, outputs, workspace: self.workspaces[k], time_ns: self.times[k] }
+    }
+
+    fn least_load(&self, operators: &[Operator]) -> Result<(Vec<u32>, Ordered), Error> {
+        // Operators that are ordered keep their order, as if each read and wrote one more tensor, of one byte.
+        let state = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
+        let tensors: Vec<Tensor> =
+            self.tensors.iter().copied().chain([Tensor { bytes: 1, storage: Storage::Persistent }]).collect();
+        let mut operands = self.operands.clone();
+        for (lists, _) in operands.iter_mut().zip(&self.may).filter(|(_, may)| may.ordered) {
+            lists.iter_mut().for_each(|list| list.push(state));
+        }
+        let nodes: Vec<Node<'_>> = (0..).zip(&operands).map(|(k, lists)| self.node(k, lists)).collect();
+        let graph = Graph { tensors: &tensors, nodes: &nodes };
+        let options = order::Options::default();
+        let len = order::workspace(tensors.len(), nodes.len(), graph.operands(), options);
+        let mut found = vec![0; nodes.len()];
+        let mut ordered = order::least_load(&graph, operators, options, Scratch::of(len).lend(), &mut found)?;
+        for bytes in [&mut ordered.max_load, &mut ordered.given, &mut ordered.lower_bound] {
+            *bytes = bytes.saturating_sub(1);
+        }
+        Ok((found, ordered))
+    }
+}
+
+/// The numbers of the operators below `count`, as they come in the rows.
+fn runs(rows: &[Row], count: usize) -> Vec<u32> {
+    let mut seen = vec![false; count];
+    let mut first = |row: &Row| match row.op {
+        Op::First(k) => seen.get_mut(k as usize).is_some_and(|seen| !std::mem::replace(seen, true)).then_some(k),
+        _ => None,
+    };
+    rows.iter().filter_map(&mut first).collect()
+}
+
+/// The rows with outputs over inputs: the blocks of both become one, the first, and its name gets that of the other.
+fn over_inputs(rows: &[Row], operators: &[Operator], names: &mut [String]) -> Result<Vec<Row>, Error> {
+    let recorded = Recorded { rows, operators, blocks: names.len() };
+    let mut over = vec![Row::default(); in_place::most_rows(rows)];
+    let mut scratch = Scratch::of(in_place::workspace(rows.len(), rows.len(), names.len()));
+    let len = in_place::rewrite(&recorded, rows, scratch.lend(), &mut over)?;
+    over.truncate(len);
+    let (mut blocks, residencies) = owned::lifetimes(&over, names.len())?;
+    let mut part_of = vec![0; blocks.len()];
+    let mut scratch = Scratch::of(liveness::merge_workspace(names.len()));
+    liveness::merge(&over, names.len(), scratch.lend(), &mut blocks, &mut part_of)?;
+    // A block of a graph is allocated once: it has one residency.
+    let (mut first, mut last) = (HashMap::new(), HashMap::new());
+    for (residency, &part) in residencies.iter().zip(&part_of) {
+        first.entry(part).or_insert(residency.block);
+        last.insert(part, residency.block);
+    }
+    let part: HashMap<u32, u32> = residencies.iter().zip(&part_of).map(|(r, &part)| (r.block, part)).collect();
+    for residency in &residencies {
+        let root = first[&part[&residency.block]];
+        if root != residency.block {
+            let name = format!("+{}", names[residency.block as usize]);
+            names[root as usize].push_str(&name);
+        }
+    }
+    over.retain(|row| match row.event {
+        Event::Malloc => first[&part[&row.block]] == row.block,
+        Event::Free => last[&part[&row.block]] == row.block,
+        _ => true,
+    });
+    for row in &mut over {
+        row.block = first[&part[&row.block]];
+    }
+    Ok(over)
 }
 
 /// The rows of a graph that may be rewritten later. One more operator reads all tensors that are kept to the end of the

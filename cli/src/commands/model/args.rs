@@ -8,10 +8,10 @@ use crate::model::kernels::Kernels;
 /// The options for models alone.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ModelArgs {
-    /// Of a model: operators run in the order that needs the least memory
+    /// Of a model or a graph: operators run in the order that needs the least memory
     #[arg(long)]
     pub(crate) reorder: bool,
-    /// Of a model: elementwise operators and reshapes write over their input
+    /// Of a model: elementwise operators and reshapes write over their input; of a graph: those with inplace 1
     #[arg(long)]
     pub(crate) in_place: bool,
     /// Of a model: outputs reach into inputs, as far as the kernels have read them; with KERNELS as --kernels
@@ -49,11 +49,16 @@ impl ModelArgs {
         self.kernels.or(self.overlap.flatten()).unwrap_or_default()
     }
 
+    /// Whether none of these options is given that only a model can have.
+    pub(crate) fn only_arranges(&self) -> bool {
+        self.overlap.is_none()
+            && self.kernels.is_none()
+            && !self.replace_plan
+            && [&self.header, &self.tflm_log, &self.workspace].iter().all(|f| f.is_none())
+    }
+
     /// Whether any of these options is given.
     pub(crate) fn any(&self) -> bool {
-        self.means() != Means::default()
-            || self.kernels.is_some()
-            || self.replace_plan
-            || [&self.header, &self.tflm_log, &self.workspace].iter().any(|f| f.is_some())
+        self.reorder || self.in_place || !self.only_arranges()
     }
 }

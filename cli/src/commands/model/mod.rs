@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 use sublet_baselines::pools::tflm::{self, Buffer};
 use sublet_core::owned;
+use sublet_core::trace::order::Ordered;
 use sublet_core::{Constraints, VerifiedPlan, verify};
 
 use super::plan::verified_by;
@@ -74,7 +75,7 @@ struct ArenaOutcome {
 
 /// The result of the search for an order. Sizes in bytes.
 #[derive(Debug, Serialize)]
-struct OrderOutcome {
+pub(crate) struct OrderOutcome {
     /// The max load in the order of the file.
     file: u64,
     /// The max load in the best order that was found.
@@ -186,6 +187,25 @@ pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Scratch, Failure
     Ok(Scratch { known, may_ask: Vec::new() })
 }
 
+impl From<Ordered> for OrderOutcome {
+    fn from(o: Ordered) -> Self {
+        Self { file: o.given, found: o.max_load, lower_bound: o.lower_bound, states: o.states }
+    }
+}
+
+impl OrderOutcome {
+    pub(crate) fn text(&self, unit: Unit, out: &mut impl Write) -> io::Result<()> {
+        let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));
+        let proved = if self.found == self.lower_bound {
+            "proved least".into()
+        } else {
+            format!("at least {}", size(self.lower_bound))
+        };
+        let (found, file) = (size(self.found), size(self.file));
+        writeln!(out, "order     max load {found} in place of {file}, {proved}, {} states", self.states)
+    }
+}
+
 impl ModelOutcome {
     /// The results of the plan and of other combinations of means.
     pub(crate) fn of(
@@ -212,12 +232,7 @@ impl ModelOutcome {
         }
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
-        let order = planned.ordered.map(|o| OrderOutcome {
-            file: o.given,
-            found: o.max_load,
-            lower_bound: o.lower_bound,
-            states: o.states,
-        });
+        let order = planned.ordered.map(OrderOutcome::from);
         let greedy = tflm::head(&unplanned);
         let head = tflm::head(&buffers(model, &planned.schedule, Some(&planned.offsets)));
         let host = |host| -> Result<ArenaOutcome, String> {
@@ -274,18 +289,7 @@ impl ModelOutcome {
             writeln!(out, "note      this is the plan that the file holds; --replace-plan makes another one")?;
         }
         if let Some(order) = &self.order {
-            let proved = if order.found == order.lower_bound {
-                "proved least".into()
-            } else {
-                format!("at least {}", size(order.lower_bound))
-            };
-            writeln!(
-                out,
-                "order     max load {} in place of {}, {proved}, {} states",
-                size(order.found),
-                size(order.file),
-                order.states
-            )?;
+            order.text(unit, out)?;
         }
         for row in &self.means {
             writeln!(out, "{:<42}{}", row.options, size(row.peak))?;
