@@ -1582,6 +1582,33 @@ typedef struct sublet_graph {
 } sublet_graph;
 
 /**
+ * What is known of the order of a graph's operators that sublet_graph_order has found. Sizes in bytes.
+ */
+typedef struct sublet_graph_ordered {
+  /**
+   * Set this to sizeof(sublet_graph_ordered): the library sees from it which fields the struct has in the caller's
+   * version.
+   */
+  uint32_t struct_size;
+  /**
+   * How many sets of operators the exact search has tried to extend; 0 if there was no exact search.
+   */
+  uint32_t states;
+  /**
+   * The max load, the most bytes alive at one step, in the order that was found; never above `given`.
+   */
+  uint64_t max_load;
+  /**
+   * The max load in the order of `nodes`, or if that is not topological, in another order.
+   */
+  uint64_t given;
+  /**
+   * No order has a lower max load than this.
+   */
+  uint64_t lower_bound;
+} sublet_graph_ordered;
+
+/**
  * A rewritten trace, and the offsets of its blocks. It computes the same values as the original, which is a
  * sublet_trace, and takes less memory.
  */
@@ -2553,6 +2580,34 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 size_t *row_count,
                                 size_t *block_count,
                                 struct sublet_error *error);
+
+/**
+ * Tells in `layout` how large a workspace sublet_graph_order needs. Of `graph` only the counts are read.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_order_workspace(const struct sublet_graph *graph,
+                                           struct sublet_layout *layout,
+                                           struct sublet_error *error);
+
+/**
+ * Finds an order of the operators of a static graph in which few bytes are alive at one step, and writes their numbers
+ * to `order`, one for each operator: the least order if the exact search ends, else the best that a beam search finds.
+ *
+ * `operators` has an entry for each operator, or is NULL. Those with SUBLET_OPERATOR_IN_PLACE may write their first
+ * output over their first input: where both have the same size and nobody reads the input later, the output takes no
+ * memory of its own. Those without SUBLET_OPERATOR_UNORDERED keep their order among themselves. NULL: none works in
+ * place, and each may run as soon as its inputs are there. `ordered` may be NULL.
+ *
+ * To plan the graph in this order, list its operators in it and call sublet_graph_rows.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_order(const struct sublet_graph *graph,
+                                 const struct sublet_operator *operators,
+                                 void *workspace,
+                                 size_t workspace_size,
+                                 uint32_t *order,
+                                 struct sublet_graph_ordered *ordered,
+                                 struct sublet_error *error);
 
 /**
  * Tells in `layout` how large a workspace sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_baselines::zhang::Policy;
 use sublet_core::Constraints;
-use sublet_core::place::Solver;
 use sublet_core::place::search::Technique;
+use sublet_core::place::{Solver, chunks};
 use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::simulate::Device;
 
@@ -199,6 +199,14 @@ pub(crate) struct SolveArgs {
     pub(crate) without: Vec<Technique>,
 }
 
+/// The chunks that `SIZE[:N]` asks for.
+fn chunks(text: &str) -> Result<chunks::Limit, String> {
+    let (bytes, most) = text.split_once(':').map_or((text, Ok(16)), |(bytes, most)| (bytes, most.parse()));
+    let most = most.ok().filter(|most| (1..=chunks::MOST_CHUNKS).contains(most));
+    let chunks = most.ok_or(format!("expected 1 to {} ranges, found {text}", chunks::MOST_CHUNKS))?;
+    Ok(chunks::Limit { bytes: size::parse(bytes)?, chunks, distance: 0 })
+}
+
 /// How much work to spend on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Effort {
@@ -242,6 +250,18 @@ pub(crate) struct PlanArgs {
         ]
     )]
     pub(crate) bank: Vec<NamedBank>,
+    /// Places the blocks in ranges that are no longer than this, unless a block is, with the least total; in at most N
+    /// ranges, 16 by default
+    #[arg(
+        long,
+        value_name = "SIZE[:N]",
+        value_parser = chunks,
+        conflicts_with_all = [
+            "bank", "capacity", "certificate", "proof", "report", "effort", "time_limit", "threads", "without", "reorder",
+            "in_place", "overlap",
+        ]
+    )]
+    pub(crate) chunk: Option<chunks::Limit>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,

@@ -110,3 +110,18 @@ fn banks_are_called_impossible_only_where_it_is_proved() {
         assert!(proved.status == 1 && proved.err.contains("that is proved"), "{proved:?}");
     }
 }
+
+#[test]
+fn blocks_lie_in_chunks_that_are_no_longer_than_asked() {
+    let folder = Folder::new();
+    let instance = folder.file("i.csv", "id,lower,upper,size\na,0,2,6\nb,1,3,5\nc,2,4,6\n");
+    let plan = folder.path("p.csv");
+    let chunks = |size: &str| sublet(&["plan", &instance, "--chunk", size, "--json", "-o", &plan]).json();
+    let found = chunks("8");
+    assert!(found["total"] == 11 && found["optimal"] == true && found["chunks"][0]["peak"] == 6, "{found}");
+    assert_eq!(folder.read("p.csv"), "id,lower,upper,size,offset,bank\na,0,2,6,0,0\nb,1,3,5,0,1\nc,2,4,6,0,0\n");
+    assert_eq!(sublet(&["verify", &instance, &plan]).status, 0);
+    assert_eq!(chunks("1GiB")["chunks"].as_array().map(Vec::len), Some(1));
+    assert_eq!(sublet(&["plan", &instance, "--chunk", "8:1"]).status, 3);
+    assert!(sublet(&["plan", &instance, "--chunk", "8:65"]).err.contains("expected 1 to 64 ranges"));
+}

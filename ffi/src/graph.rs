@@ -4,13 +4,15 @@
 use core::ffi::c_void;
 use core::mem::offset_of;
 
-use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+use sublet_core::trace::order::{self, Options, Ordered};
+use sublet_core::trace::{Operator, Row};
 
 use crate::arguments::{Arguments, counted, params, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::iteration::none;
+use crate::operator::{self, sublet_operator};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::sublet_row;
 use crate::workspace::{Needed, Room, sublet_layout};
@@ -276,6 +278,92 @@ pub unsafe extern "C" fn sublet_graph_rows(
         }
         row_count.set(most);
         block_count.set(graph.blocks());
+        Ok(())
+    })
+}
+
+/// What is known of the order of a graph's operators that sublet_graph_order has found. Sizes in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_graph_ordered {
+    /// Set this to sizeof(sublet_graph_ordered): the library sees from it which fields the struct has in the caller's
+    /// version.
+    pub struct_size: u32,
+    /// How many sets of operators the exact search has tried to extend; 0 if there was no exact search.
+    pub states: u32,
+    /// The max load, the most bytes alive at one step, in the order that was found; never above `given`.
+    pub max_load: u64,
+    /// The max load in the order of `nodes`, or if that is not topological, in another order.
+    pub given: u64,
+    /// No order has a lower max load than this.
+    pub lower_bound: u64,
+}
+
+plain!(sublet_graph_ordered);
+params! {
+    sublet_graph_ordered { struct_size, states, max_load, given, lower_bound }
+}
+
+fn order_needed(graph: Counts) -> Needed {
+    Needed::workspace(order::workspace(graph.tensors, graph.nodes, graph.operands, Options::default()))
+        .and::<Tensor>(graph.tensors)
+        .and::<Node<'_>>(graph.nodes)
+        .and::<Operator>(graph.nodes)
+}
+
+/// Tells in `layout` how large a workspace sublet_graph_order needs. Of `graph` only the counts are read.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_graph_order_workspace(
+    graph: *const sublet_graph,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for a struct that is as long as it says.
+    let needed = |arguments: &mut Arguments<'_>| Ok(order_needed(unsafe { counts(arguments, graph)? }));
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Finds an order of the operators of a static graph in which few bytes are alive at one step, and writes their numbers
+/// to `order`, one for each operator: the least order if the exact search ends, else the best that a beam search finds.
+///
+/// `operators` has an entry for each operator, or is NULL. Those with SUBLET_OPERATOR_IN_PLACE may write their first
+/// output over their first input: where both have the same size and nobody reads the input later, the output takes no
+/// memory of its own. Those without SUBLET_OPERATOR_UNORDERED keep their order among themselves. NULL: none works in
+/// place, and each may run as soon as its inputs are there. `ordered` may be NULL.
+///
+/// To plan the graph in this order, list its operators in it and call sublet_graph_rows.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_graph_order(
+    graph: *const sublet_graph,
+    operators: *const sublet_operator,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    order: *mut u32,
+    ordered: *mut sublet_graph_ordered,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for a struct and pointers that hold what their lengths say.
+        let (given, operators, mut room, order, ordered) = unsafe {
+            let given = Given::new(arguments, graph)?;
+            let nodes = given.counts().nodes;
+            let count = if operators.is_null() { 0 } else { nodes };
+            let operators = arguments.input_of(operators, count, 0)?;
+            let room = arguments.workspace(workspace, workspace_size, order_needed(given.counts()))?;
+            let order = arguments.output_of(order, nodes, 0)?;
+            (given, operators, room, order, arguments.report_if_wanted(ordered)?)
+        };
+        let Counts { tensors, nodes, operands } = given.counts();
+        let graph = given.graph(&mut room)?;
+        let operators = operator::operators(&mut room, operators)?;
+        let options = Options::default();
+        let scratch = room.workspace(order::workspace(tensors, nodes, operands, options));
+        let Ordered { max_load, given, lower_bound, states } =
+            order::least_load(&graph, operators, options, scratch, order)?;
+        ordered.set(sublet_graph_ordered { struct_size: 0, states, max_load, given, lower_bound });
         Ok(())
     })
 }

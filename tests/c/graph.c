@@ -194,6 +194,45 @@ static void what_is_kept_is_back_at_the_end(void) {
     CHECK(kept > 1.33 && kept < 1.34 && dropped < 1.0001);
 }
 
+/* Two branches with large intermediate values and small results: one after the other they take less. Ordered operators
+ * keep their order, and the last one works in place. */
+static void the_order_with_the_least_load_is_found(void) {
+    const sublet_tensor tensors[] = {{1, 0, 0}, {9, 0, 0}, {9, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}};
+    const sublet_node nodes[] = {{0, 0, 1, 1}, {0, 0, 1, 1}, {0, 0, 1, 1}, {0, 0, 1, 1}, {0, 0, 2, 1}};
+    const uint32_t operands[] = {0, 1, 0, 2, 1, 3, 2, 4, 3, 4, 5};
+    const sublet_graph branches = {.struct_size = sizeof branches,
+                                   .tensors = tensors,
+                                   .tensor_count = COUNT(tensors),
+                                   .nodes = nodes,
+                                   .node_count = COUNT(nodes),
+                                   .operands = operands,
+                                   .operand_count = COUNT(operands)};
+    sublet_layout layout;
+    WORKS(sublet_graph_order_workspace(&branches, &layout, &error));
+    void *workspace = lend(layout);
+    size_t size = layout.size;
+    uint32_t order[COUNT(nodes)];
+    sublet_graph_ordered ordered = {.struct_size = sizeof ordered};
+    WORKS(sublet_graph_order(&branches, NULL, workspace, size, order, &ordered, &error));
+    CHECK(ordered.given == 19 && ordered.max_load == 11 && ordered.lower_bound == 11);
+    CHECK(order[0] == 1 && order[1] == 3 && order[2] == 0 && order[3] == 2 && order[4] == 4);
+
+    sublet_operator operators[COUNT(nodes)] = {{0, 0, 0}};
+    WORKS(sublet_graph_order(&branches, operators, workspace, size, order, &ordered, &error));
+    CHECK(ordered.max_load == 19 && order[0] == 0 && order[1] == 1 && order[2] == 2);
+    for (size_t i = 0; i < COUNT(nodes); ++i) operators[i].flags = SUBLET_OPERATOR_UNORDERED | SUBLET_OPERATOR_IN_PLACE;
+    WORKS(sublet_graph_order(&branches, operators, workspace, size, order, NULL, &error));
+    CHECK(order[4] == 4);
+    operators[1].flags = 64;
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 64,
+          sublet_graph_order(&branches, operators, workspace, size, order, &ordered, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
+          sublet_graph_order(&branches, NULL, workspace, size, NULL, &ordered, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 2, size, size - 8,
+          sublet_graph_order(&branches, NULL, workspace, size - 8, order, &ordered, &error));
+    free(workspace);
+}
+
 void test_graph(void) {
     branches_may_run_at_the_same_time();
     sublet_layout layout;
@@ -235,6 +274,7 @@ void test_graph(void) {
     CHECK(sublet_graph_rows_workspace(&large, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW && error.index == 0);
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_graph_rows_workspace(&graph, NULL, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_graph_rows_workspace(NULL, &layout, &error));
+    the_order_with_the_least_load_is_found();
     const sublet_graph nothing = {.struct_size = sizeof nothing};
     WORKS(sublet_graph_rows(&nothing, NULL, 0, NULL, 0, &count, &blocks, &error));
     CHECK(count == 0 && blocks == 0);

@@ -3,6 +3,7 @@
 pub(crate) mod banks;
 mod buffers;
 pub(crate) mod check;
+mod chunks;
 pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod doctor;

@@ -8,7 +8,7 @@ use sublet_core::place::Summary;
 use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
 use super::model::{self, ModelOutcome};
-use super::{banks, fit};
+use super::{banks, chunks, fit};
 use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
@@ -38,6 +38,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     check_model(args, model.as_deref().map(|(model, _)| model), is_graph)?;
     if !args.bank.is_empty() {
         return banks::run(args, problem, &constraints);
+    }
+    if let Some(limit) = args.chunk {
+        return chunks::run(args, &problem, limit);
     }
     let asked = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
@@ -210,6 +213,9 @@ fn check_model(args: &PlanArgs, model: Option<&Model>, is_graph: bool) -> Result
             refuse(format!("{} is no model: it has no operators to reorder and no place for a plan", args.input))
         }
         None => Ok(()),
+        Some(_) if args.chunk.is_some() => {
+            refuse("--chunk is for blocks, and a model holds offsets of one range".into())
+        }
         Some(model) => {
             model::check(args, model)?;
             if args.certificate.is_some() {

@@ -169,7 +169,7 @@ impl StaticGraph {
             ordered.map_or(((0..).take(self.may.len()).collect(), None), |(o, ordered)| (o, Some(ordered)));
 
         let of = |k: &u32| *k as usize;
-        let nodes: Vec<Node<'_>> = order.iter().map(|k| self.node(of(k), &self.operands[of(k)])).collect();
+        let nodes: Vec<Node<'_>> = order.iter().map(|k| self.node(of(k))).collect();
         let mut names = order.iter().map(|k| self.names[of(k)].clone()).collect();
         let mut may = order.iter().map(|k| operators[of(k)]).collect();
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
@@ -204,28 +204,18 @@ impl StaticGraph {
         Ok((problem, Arranged { runs, ordered }))
     }
 
-    fn node<'a>(&self, k: usize, [inputs, outputs]: &'a [Vec<u32>; 2]) -> Node<'a> {
+    fn node(&self, k: usize) -> Node<'_> {
+        let [inputs, outputs] = &self.operands[k];
         Node { inputs, outputs, workspace: self.workspaces[k], time_ns: self.times[k] }
     }
 
     fn least_load(&self, operators: &[Operator]) -> Result<(Vec<u32>, Ordered), Error> {
-        // Operators that are ordered keep their order, as if each read and wrote one more tensor, of one byte.
-        let state = u32::try_from(self.tensors.len()).unwrap_or(u32::MAX);
-        let tensors: Vec<Tensor> =
-            self.tensors.iter().copied().chain([Tensor { bytes: 1, storage: Storage::Persistent }]).collect();
-        let mut operands = self.operands.clone();
-        for (lists, _) in operands.iter_mut().zip(&self.may).filter(|(_, may)| may.ordered) {
-            lists.iter_mut().for_each(|list| list.push(state));
-        }
-        let nodes: Vec<Node<'_>> = (0..).zip(&operands).map(|(k, lists)| self.node(k, lists)).collect();
-        let graph = Graph { tensors: &tensors, nodes: &nodes };
+        let nodes: Vec<Node<'_>> = (0..self.may.len()).map(|k| self.node(k)).collect();
+        let graph = Graph { tensors: &self.tensors, nodes: &nodes };
         let options = order::Options::default();
-        let len = order::workspace(tensors.len(), nodes.len(), graph.operands(), options);
+        let len = order::workspace(self.tensors.len(), nodes.len(), graph.operands(), options);
         let mut found = vec![0; nodes.len()];
-        let mut ordered = order::least_load(&graph, operators, options, Scratch::of(len).lend(), &mut found)?;
-        for bytes in [&mut ordered.max_load, &mut ordered.given, &mut ordered.lower_bound] {
-            *bytes = bytes.saturating_sub(1);
-        }
+        let ordered = order::least_load(&graph, operators, options, Scratch::of(len).lend(), &mut found)?;
         Ok((found, ordered))
     }
 }

@@ -116,13 +116,24 @@ impl Ordered {
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)
-        .and(model::workspace(tensors, nodes, operands, 2 * operands))
+        .and(model::workspace(tensors, nodes, operands, edges(nodes, operands)))
+        .and(WorkspaceLen { words: 0, indices: nodes })
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
+}
+
+/// Those of the data, and one from each ordered operator to the next.
+const fn edges(nodes: usize, operands: usize) -> usize {
+    2 * operands + nodes
 }
 
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
-    model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
+    model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(
+        tensors,
+        nodes,
+        operands,
+        edges(nodes, operands),
+    ))
 }
 
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
@@ -137,8 +148,9 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 ///
 /// `operators` says, by operator number, which operators may work in place. Such an operator takes no memory for its
 /// first output if its first input has the same size and is read for the last time. The input has to be
-/// [`Storage::Transient`], and the output must not be [`Storage::Persistent`] or an input too. Operators beyond the end
-/// of the slice do not work in place.
+/// [`Storage::Transient`], and the output must not be [`Storage::Persistent`] or an input too. Those that are
+/// [`ordered`](Operator::ordered) keep their order among themselves. Operators beyond the end of the slice do not work
+/// in place, and are not ordered.
 ///
 /// # Errors
 /// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all tensors and
@@ -172,9 +184,11 @@ pub fn least_load(
     scratch: Workspace<'_>,
     order: &mut [u32],
 ) -> Result<Ordered, Error> {
-    least_load_by(graph, options, scratch, order, |model| {
+    let may = |node: u32| usize::try_from(node).ok().and_then(|k| operators.get(k));
+    let ordered = |node| may(node).is_some_and(|o| o.ordered);
+    least_load_by(graph, options, scratch, order, ordered, |model| {
         for (node, n) in (0..).zip(graph.nodes) {
-            let in_place = usize::try_from(node).ok().and_then(|k| operators.get(k)).is_some_and(|o| o.in_place);
+            let in_place = may(node).is_some_and(|o| o.in_place);
             if let (true, Some(&from), Some(&to)) = (in_place, n.inputs.first(), n.outputs.first()) {
                 let (x, y) = (at(graph.tensors, from), at(graph.tensors, to));
                 let transient = x.storage == Storage::Transient && y.storage != Storage::Persistent;
@@ -219,19 +233,26 @@ pub fn least_load_reusing(
     scratch: Workspace<'_>,
     order: &mut [u32],
 ) -> Result<Ordered, Error> {
-    least_load_by(graph, options, scratch, order, |model| {
-        for &Reuse { node, input, bytes } in reuses {
-            let of = usize::try_from(node).ok().and_then(|k| graph.nodes.get(k));
-            let Some(of) = of.filter(|of| of.inputs.contains(&input)) else {
-                return Err(Error::UnknownTensor { node, tensor: input });
-            };
-            let dies = |tensor: u32| at(graph.tensors, tensor).storage != Storage::Persistent;
-            let size = |tensor: u32| if dies(tensor) { at(graph.tensors, tensor).bytes } else { 0 };
-            let largest = of.outputs.iter().map(|&output| size(output)).fold(0, u64::max);
-            model.reuses(node, input, bytes.min(size(input)).min(largest));
-        }
-        Ok(())
-    })
+    least_load_by(
+        graph,
+        options,
+        scratch,
+        order,
+        |_| false,
+        |model| {
+            for &Reuse { node, input, bytes } in reuses {
+                let of = usize::try_from(node).ok().and_then(|k| graph.nodes.get(k));
+                let Some(of) = of.filter(|of| of.inputs.contains(&input)) else {
+                    return Err(Error::UnknownTensor { node, tensor: input });
+                };
+                let dies = |tensor: u32| at(graph.tensors, tensor).storage != Storage::Persistent;
+                let size = |tensor: u32| if dies(tensor) { at(graph.tensors, tensor).bytes } else { 0 };
+                let largest = of.outputs.iter().map(|&output| size(output)).fold(0, u64::max);
+                model.reuses(node, input, bytes.min(size(input)).min(largest));
+            }
+            Ok(())
+        },
+    )
 }
 
 fn least_load_by(
@@ -239,6 +260,7 @@ fn least_load_by(
     options: Options,
     mut scratch: Workspace<'_>,
     order: &mut [u32],
+    ordered: impl Fn(u32) -> bool,
     reuse: impl FnOnce(&mut Model<'_>) -> Result<(), Error>,
 ) -> Result<Ordered, Error> {
     let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -247,7 +269,16 @@ fn least_load_by(
         return Err(Error::BufferTooSmall { buffer: Buffer::Order, needed: nodes, got: order.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    let mut model = of_graph(graph, &dependencies, reuse, &mut scratch)?;
+    let mut next_ordered = scratch.indices(nodes);
+    let mut in_order = dependencies.order().iter().rev().filter(|&&node| ordered(node));
+    if let Some(&last) = in_order.next() {
+        let mut next = last;
+        for &node in in_order {
+            next_ordered[node] = 1 + next;
+            next = node;
+        }
+    }
+    let mut model = of_graph(graph, &dependencies, &next_ordered, reuse, &mut scratch)?;
     let mut order = Table::new(order);
     for (place, &node) in (0..).zip(dependencies.order()) {
         order[place] = node;
@@ -327,11 +358,12 @@ fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Wor
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,
+    next_ordered: &Table<'_, u32>,
     reuse: impl FnOnce(&mut Model<'_>) -> Result<(), Error>,
     scratch: &mut Workspace<'a>,
 ) -> Result<Model<'a>, Error> {
     let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
-    let mut model = Model::new(tensors, nodes, operands, 2 * operands, scratch);
+    let mut model = Model::new(tensors, nodes, operands, edges(nodes, operands), scratch);
     let mut sum = 0u64;
     let mut add = |block: u32, bytes: u64| {
         sum = sum.checked_add(bytes).ok_or(Error::SizeOverflow { block })?;
@@ -359,7 +391,8 @@ fn of_graph<'a>(
         }
     }
     for node in 0..count(graph.nodes) {
-        dependencies.successors(node).iter().for_each(|&next| model.before(node, next));
+        let ordered = next_ordered[node].checked_sub(1);
+        dependencies.successors(node).iter().copied().chain(ordered).for_each(|next| model.before(node, next));
     }
     reuse(&mut model)?;
     model.finish();
