@@ -23,7 +23,7 @@ import numpy as np
 import sublet
 import sublet.torch
 from processes import ran
-from sublet.torch import _measure, _tape
+from sublet.torch import _joint, _measure, _tape
 from sublet.torch._watch import reads_told
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
@@ -87,6 +87,36 @@ def test_operators_that_take_probabilities_are_measured() -> None:
     assert told == []
     torch.manual_seed(1)
     assert are_those_of(network, gradients, x)
+
+
+def test_memory_that_only_a_run_shows_counts() -> None:
+    class Fourier(torch.nn.Module):
+        """The loss is one number in the memory of its differences."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(33, 64, 64, dtype=torch.cfloat))
+
+        def forward(self, x: Any) -> Any:
+            y = torch.einsum("bif,fio->bof", torch.fft.rfft(x), self.weight)
+            return torch.nn.functional.mse_loss(torch.fft.irfft(y, n=x.shape[-1]), x)
+
+    found: dict[str, int] = {}
+
+    class Looking(sublet.torch.Partitioner):
+        def _fit(self, joint: Any) -> Any:
+            for op in joint.ops:
+                if op is not None:
+                    found[op.name] = sum(map(_joint.bytes_of, joint.makes(op)))
+            return super()._fit(joint)
+
+    torch._dynamo.reset()
+    network, x = Fourier(), torch.randn(32, 64, 64)
+    torch.compile(network, backend="sublet", options={"partitioner": Looking("100%")})(x).backward()
+    assert found["mse_loss"] >= x.nbytes
+    # What is measured reads such views too.
+    conjugated = torch.zeros(4, dtype=torch.cfloat).conj()
+    assert _measure._made_up(conjugated).is_conj() and _measure._made_up(conjugated.imag).is_neg()
 
 
 def test_graphs_within_the_graph_run() -> None:

@@ -18,7 +18,7 @@ from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, copy_ns, cost_of, device_of, draws, is_collective, types_of
+from ._measure import Cost, copy_ns, cost_of, device_of, draws, is_collective, made_by
 from ._symbols import is_size
 
 aten = torch.ops.aten
@@ -71,10 +71,14 @@ def results_of(op: fx.Node) -> list[fx.Node]:
     return sorted((u for u in op.users if is_item(u)), key=lambda u: int(u.args[1]))
 
 
+STORAGE = "sublet_storage"
+"""The key, in a node's meta, of the bytes of its storage, where that is larger than PyTorch's graph says."""
+
+
 def bytes_of(node: fx.Node) -> int:
     """The bytes of a node's storage; 0 if the node is no tensor."""
     value = node.meta.get("val")
-    return value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
+    return node.meta.get(STORAGE) or value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
 
 
 def is_random(target: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
@@ -179,7 +183,7 @@ class Joint:
         self.blocks: list[fx.Node | None] = []
         """By tensor of `graph`: its node; None for the mark of an operator without an output."""
         for op in body:
-            _correct_types(op)
+            _correct_outputs(op, fuses and is_loop(op))
         costs = [self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]
         agreed = agree([*costs, *copies])
         self.device = device_of(agreed[len(costs) :])
@@ -286,19 +290,24 @@ class Joint:
             self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again, ordered=ordered)
 
 
-def _correct_types(op: fx.Node) -> None:
-    """Gives the outputs of an operator the types that they have when it runs. PyTorch's graph may say otherwise. An
-    example is layer norm of half-precision values with weights of single precision: its statistics are of single
-    precision, and the graph says half."""
-    types = types_of(op)
+def _correct_outputs(op: fx.Node, is_generated: bool) -> None:
+    """Gives the outputs of an operator the types and the storages that they have when it runs. PyTorch's graph may say
+    otherwise. An example is layer norm of half-precision values with weights of single precision: its statistics are of
+    single precision, and the graph says half. Another is `mse_loss`, whose one number lies in the memory of its
+    inputs' differences, unless the compiler generates its code."""
+    made = made_by(op)
     if isinstance(op.meta["val"], torch.Tensor):
-        outputs = {op: types[0]} if types else {}
+        outputs = {op: made[0]} if made else {}
     else:
-        outputs = {u: types[int(u.args[1])] for u in op.users if is_item(u) and int(u.args[1]) < len(types)}
-    for output, made in outputs.items():
+        outputs = {u: made[int(u.args[1])] for u in op.users if is_item(u) and int(u.args[1]) < len(made)}
+    for output, real in outputs.items():
         value = output.meta.get("val")
-        if isinstance(value, torch.Tensor) and made is not None and value.dtype != made:
-            output.meta["val"] = value.to(made)
+        if not isinstance(value, torch.Tensor) or real is None:
+            continue
+        if value.dtype != real.type:
+            output.meta["val"] = value = value.to(real.type)
+        if not is_generated:
+            output.meta[STORAGE] = max(real.bytes, value.untyped_storage().nbytes())
 
 
 def _anew(op: fx.Node, makes: list[fx.Node]) -> list[fx.Node]:

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
@@ -117,8 +117,16 @@ class Since:
         return self.heap.most(self.device) - self.before
 
 
-Measure: TypeAlias = tuple[Cost, list["torch.dtype | None"], bool]
-"""The cost of an operator; the types of its outputs, None for what is no tensor; whether it drew random numbers."""
+class Made(NamedTuple):
+    """An output of an operator, as it was when the operator was measured."""
+
+    type: torch.dtype
+    bytes: int
+    """The bytes of its storage: more than those of the tensor for the one number that `mse_loss` gives."""
+
+
+Measure: TypeAlias = tuple[Cost, list["Made | None"], bool]
+"""The cost of an operator; its outputs, None for what is no tensor; whether it drew random numbers."""
 
 HEAP = Heap()
 _measures: dict[str, Measure] = {}
@@ -143,9 +151,9 @@ def cost_of(node: fx.Node) -> Cost:
     return _measure(node)[0]
 
 
-def types_of(node: fx.Node) -> list[torch.dtype | None]:
-    """The types of an operator's outputs when it was measured; None for an output that is no tensor. Empty if the
-    operator could not be run."""
+def made_by(node: fx.Node) -> list[Made | None]:
+    """An operator's outputs when it was measured; None for an output that is no tensor. Empty if the operator could not
+    be run."""
     return _measure(node)[1]
 
 
@@ -234,7 +242,8 @@ def _shape(value: Any) -> Any:
         return value.print_readable(print_output=False)
     if not isinstance(value, torch.Tensor):
         return value
-    return f"{tuple(value.shape)}/{value.stride()}/{value.dtype}/{value.device}"
+    seen = f"{'conj' * value.is_conj()}{'neg' * value.is_neg()}"
+    return f"{tuple(value.shape)}/{value.stride()}/{value.dtype}/{value.device}/{seen}"
 
 
 def _measured(node: fx.Node) -> Measure:
@@ -263,7 +272,7 @@ def _timed(node: fx.Node, device: torch.device) -> Measure:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a)))
     best, scratch = math.inf, 0
     before = random_states()
-    types: list[torch.dtype | None] = []
+    made: list[Made | None] = []
     assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
     for warm in range(REPEAT + 1):
@@ -272,17 +281,19 @@ def _timed(node: fx.Node, device: torch.device) -> Measure:
         out = node.target(*args, **kwargs)
         taken = clock(device) - begin
         scratch = since.peak - since.now
-        types = [getattr(x, "dtype", None) for x in (out if isinstance(out, (tuple, list)) else [out])]
-        del out
+        outputs = out if isinstance(out, (tuple, list)) else [out]
+        made = [Made(x.dtype, x.untyped_storage().nbytes()) if isinstance(x, torch.Tensor) else None for x in outputs]
+        del out, outputs
         if warm:
             best = min(best, taken)
         if warm and best > LONG_NS:
             break
-    return Cost(int(best), max(scratch, 0)), types, not are_equal(before, random_states())
+    return Cost(int(best), max(scratch, 0)), made, not are_equal(before, random_states())
 
 
 def _made_up(value: Any) -> Any:
-    """A tensor with the shape and strides of `value`. It is filled with numbers from 0 to 1, which operators take for
+    """A tensor with the shape and strides of `value`, and a conjugated or negated view where that is one: operators may
+    copy these first. It is filled with numbers from 0 to 1, which operators take for
     probabilities too: a GPU would be unusable after an operator that got a wrong probability. Integers are 0, flags are
     True. Other values are returned as they are."""
     if not isinstance(value, torch.Tensor):
@@ -293,4 +304,6 @@ def _made_up(value: Any) -> Any:
         made.uniform_()
     elif value.dtype is torch.bool:
         made.fill_(True)
-    return made.as_strided(value.shape, value.stride())
+    made = made.as_strided(value.shape, value.stride())
+    made = torch._conj(made) if value.is_conj() else made
+    return torch._neg_view(made) if value.is_neg() else made
