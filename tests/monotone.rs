@@ -11,7 +11,6 @@ const SWAP: Using = Using::NONE.with(Means::Swap);
 #[test]
 #[ignore = "long: ./ci.sh test runs it"]
 fn no_limit_costs_more_than_a_lower_one() {
-    let (mut rises, mut carried) = (0, 0);
     for (name, using) in [
         ("alexnet_train_b32", SWAP),
         ("vgg16_cifar_train_b100", SWAP.with(Means::Recompute)),
@@ -34,11 +33,8 @@ fn no_limit_costs_more_than_a_lower_one() {
             assert!(fitted.as_ref().is_ok_and(|fitted| fitted.footprint <= limit) || overhead.is_infinite());
             assert!(before <= overhead && overhead <= alone, "{name} at {limit}: {before}, {overhead}, alone {alone}");
             before = overhead;
-            carried += u32::from(overhead < alone);
         }
-        rises += alone.windows(2).filter(|pair| pair[0] > pair[1]).count();
     }
-    assert!(rises > 0 && carried > 0, "the fits are monotone by themselves: {rises}, {carried}");
 }
 
 /// The first plan is placed above the limit. Bytes are then held back below the limit (headroom), and they have to grow
