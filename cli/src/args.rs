@@ -19,6 +19,7 @@ use crate::commands::model::args::ModelArgs;
 use crate::input::FORMATS;
 use crate::model::kernels::Kernels;
 use crate::text::bank::NamedBank;
+use crate::text::board::Board;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
@@ -227,6 +228,9 @@ pub(crate) enum FitEffort {
     Max,
 }
 
+/// Options of plans for one memory.
+const BANKED: [&str; 3] = ["capacity", "certificate", "proof"];
+
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
@@ -245,11 +249,12 @@ pub(crate) struct PlanArgs {
         long,
         value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]",
         value_parser = NamedBank::parse,
-        conflicts_with_all = [
-            "capacity", "overlap", "certificate", "solver", "effort", "time_limit", "threads", "without",
-        ]
+        conflicts_with_all = BANKED
     )]
     pub(crate) bank: Vec<NamedBank>,
+    /// The memories of a board, in place of --bank: esp32s3, imxrt1060, rp2350, stm32h743 or stm32h747
+    #[arg(long, value_name = "BOARD", value_parser = Board::named, conflicts_with_all = BANKED)]
+    pub(crate) board: Option<Board>,
     /// Places the blocks in ranges that are no longer than this, unless a block is, with the least total; in at most N
     /// ranges, 16 by default
     #[arg(
@@ -257,7 +262,7 @@ pub(crate) struct PlanArgs {
         value_name = "SIZE[:N]",
         value_parser = chunks,
         conflicts_with_all = [
-            "bank", "capacity", "certificate", "proof", "report", "effort", "time_limit", "threads", "without", "reorder",
+            "bank", "board", "capacity", "certificate", "proof", "report", "effort", "time_limit", "threads", "without", "reorder",
             "in_place", "overlap",
         ]
     )]
@@ -270,7 +275,7 @@ pub(crate) struct PlanArgs {
     pub(crate) certificate: Option<String>,
     /// Proves that no plan has a lower peak, or that none fits, where no step shows it: writes NAME.opb and NAME.pbp,
     /// which the program veripb checks; up to 64 blocks. --time-limit holds for the search for the proof once more
-    #[arg(long, value_name = "NAME", conflicts_with = "bank")]
+    #[arg(long, value_name = "NAME")]
     pub(crate) proof: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
     #[arg(long, value_name = "HTML|SVG", value_parser = report_name)]
@@ -278,6 +283,13 @@ pub(crate) struct PlanArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl PlanArgs {
+    /// The memories, if there are several.
+    pub(crate) fn banks(&self) -> &[NamedBank] {
+        self.board.as_ref().map_or(&self.bank, |Board(banks)| banks)
+    }
 }
 
 /// The options of every command that makes a trace fit.
@@ -449,6 +461,15 @@ pub(crate) struct CompareArgs {
     /// One of several memories, as in `plan`: compares placements in them, by cost
     #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse)]
     pub(crate) bank: Vec<NamedBank>,
+    /// The memories of a board, as in `plan`
+    #[arg(long, value_name = "BOARD", value_parser = Board::named, conflicts_with = "bank")]
+    pub(crate) board: Option<Board>,
+}
+
+impl CompareArgs {
+    pub(crate) fn banks(&self) -> &[NamedBank] {
+        self.board.as_ref().map_or(&self.bank, |Board(banks)| banks)
+    }
 }
 
 #[derive(Debug, Args)]

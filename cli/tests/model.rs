@@ -216,10 +216,8 @@ fn banks_have_alignments_blocks_of_their_own_and_engines() {
     let models = seed("small.tflite");
     fails(&["compare", models.to_str().unwrap(), "--bank", "slow=1MiB", "--bank", "dma=8:dma"], "only a DMA engine");
     fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "that is proved");
-    // Options of the search for one arena, of which the placement in banks knows nothing.
-    for (option, value) in
-        [("solver", "search"), ("effort", "max"), ("time-limit", "1"), ("threads", "2"), ("without", "twins")]
-    {
+    // Options of plans for one memory.
+    for (option, value) in [("capacity", "64"), ("certificate", "c.json"), ("proof", "p")] {
         let ran = sublet(&[&["plan", &file, &format!("--{option}"), value], &banks[..]].concat());
         assert!(ran.status == 2 && ran.err.contains("cannot be used with"), "{option}: {ran:?}");
     }
@@ -349,4 +347,35 @@ fn the_log_of_a_device_is_understood() {
     assert!(fails(&["plan", model, "--tflm-log", &cut], 2).contains("for each of 32 tensors, found 5"));
     let other = folder.file("other.txt", PRINTED.replace("4608,", "4624,"));
     assert!(fails(&["plan", model, "--tflm-log", &other], 2).contains("expected the model's tensor of 4608 bytes"));
+}
+
+/// Two plans of one model for several memories, by all means, each with a header whose names are its own.
+#[test]
+fn headers_for_several_memories_have_names_of_their_own() {
+    let folder = Folder::new();
+    let (model, header) = (seed("small.tflite"), folder.path("plan.h"));
+    let model = model.to_str().unwrap();
+    let banks = ["--bank", "fast=300", "--bank", "slow=64KiB:4", "--header", &header];
+    for (prefix, means, least) in [("vww", &[][..], 576), ("Kws_2", &["--reorder", "--in-place", "--overlap"], 288)] {
+        let json = plan(model, &[&banks[..], &["--prefix", prefix], means].concat());
+        assert_eq!(json["verified"], true);
+        // The blocks of each memory are packed: of the values of 288 bytes the fast memory has one.
+        let peak = |bank: usize| json["banks"][bank]["peak"].as_u64().unwrap();
+        assert_eq!((peak(0), peak(1)), (288, least), "{json}");
+        let (text, upper) = (fs::read_to_string(&header).unwrap(), prefix.to_ascii_uppercase());
+        for has in [format!("#ifndef {upper}_PLAN_H"), format!("#define {upper}_SLOW_BYTES {least}u")] {
+            assert!(text.contains(&has), "{has}: {text}");
+        }
+        let lower = prefix.to_ascii_lowercase();
+        for has in ["tensors", "memories", "inputs", "outputs", "operators", "kinds", "spans", "operands"] {
+            assert!(text.contains(&format!("{lower}_{has}[")), "{has}: {text}");
+        }
+        assert!(!text.contains("sublet_"), "{text}");
+    }
+    assert!(fails(&["plan", model, "--header", &header, "--prefix", "2x"], 2).contains("as C has them"));
+    assert!(fails(&["plan", model, "--prefix", "x"], 2).contains("--header"));
+    let into = folder.path("banked.tflite");
+    assert!(fails(&["plan", model, "--board", "esp32s3", "--output", &into], 2).contains("offsets of one memory"));
+    assert!(fails(&["plan", model, "--board", "toaster"], 2).contains("stm32h747"));
+    assert_eq!(plan(model, &["--board", "stm32h747"])["banks"][0]["bank"], "dtcm");
 }

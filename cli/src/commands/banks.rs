@@ -1,17 +1,22 @@
 //! `sublet plan --bank`: several memories, each with a capacity and a cost for each byte that is read or written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 use sublet_baselines::pools::executorch;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
 use sublet_core::trace::Event;
-use sublet_core::{Block, Constraints, Error, verify};
+use sublet_core::{Block, Constraints, Error, Overlap, verify};
 
-use crate::args::PlanArgs;
+use super::model;
+use super::plan::verified_by;
+use crate::args::{PlanArgs, SolveArgs};
 use crate::failure::{Failure, InputError};
-use crate::output;
+use crate::model::plan::{self, Planned};
+use crate::model::{Means, Model};
+use crate::output::{self, Layout, Memory};
 use crate::problem::Problem;
 use crate::report::{self, Picture};
 use crate::text::bank::NamedBank;
@@ -48,23 +53,140 @@ struct BankOutcome<'a> {
 ///
 /// # Errors
 /// No placement is found; a file that cannot be written.
-pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &PlanArgs,
+    problem: Problem,
+    model: Option<&Model>,
+    constraints: &Constraints,
+) -> Result<(), Failure> {
     if args.report.as_deref().is_some_and(|file| output::ends_in(file, "svg")) {
         return Err(Failure::Usage("banks are drawn as a page, a map for each: --report NAME.html".into()));
     }
-    let given = given(&args.bank, constraints.alignment)?;
-    let uses = uses(&problem, &args.bank)?;
-    let (cost, spots) = place(&problem, &uses, &given)?;
+    let named = args.banks();
+    let given = given(named, constraints.alignment)?;
+    let asks = |_: &&Model| args.model.means() != Means::default() || args.model.header.is_some();
+    let mut planned = model.filter(asks).map(|model| model::for_banks(args, model)).transpose()?;
+    let problem = planned.as_mut().map_or(problem, |planned| std::mem::take(&mut planned.problem));
+    let uses = uses(&problem, named)?;
+    let (mut cost, mut spots) = place(&problem, &uses, &given)?;
+    if !problem.overlaps.is_empty() {
+        // Blocks that lie over each other may all lie in the cheapest bank.
+        cost.lower_bound = uses.iter().map(|u| u128::from(u.touched) * u128::from(cheapest(u, &given))).sum();
+        move_to_cheaper(&problem, (&uses, &given), &args.solve, &mut spots);
+        cost.cost =
+            spots.iter().zip(&uses).map(|(s, u)| u128::from(u.touched) * u128::from(given[s.bank as usize].cost)).sum();
+    }
+    for bank in 0..given.len() {
+        pack(&problem, &given, &args.solve, (bank, None), &mut spots);
+    }
     let found = outcome(args, &problem, &given, (&uses, &spots), cost)?;
     if let Some(file) = &args.output {
-        output::write(file, |out| write(&problem, &args.bank, &spots, out))?;
+        output::write(file, |out| write(&problem, named, &spots, out))?;
+    }
+    if let (Some(file), Some(model), Some(planned)) = (&args.model.header, model, &planned) {
+        let layout = layout(args, planned, (&found, &given), &spots);
+        output::write(file, |out| output::header(model, &layout, out))?;
     }
     if let Some(file) = &args.report {
         let title = problem.title().to_owned();
         let maps = maps(problem, &found, &spots)?;
         output::write(file, |out| report::banks(&title, &maps, out))?;
     }
-    output::print(&found, args.json, &[&args.output, &args.report], |out| found.text(out))
+    output::print(&found, args.json, &[&args.output, &args.report, &args.model.header], |out| found.text(out))
+}
+
+/// What a header tells of a plan for several memories.
+fn layout<'a>(
+    args: &'a PlanArgs,
+    planned: &'a Planned,
+    (found, given): (&Outcome<'a>, &[Bank]),
+    spots: &[Spot],
+) -> Layout<'a> {
+    let memory = |(bank, given): (&BankOutcome<'a>, &Bank)| Memory {
+        name: Some(bank.bank),
+        bytes: bank.peak,
+        alignment: given.alignment,
+    };
+    let place = |&place: &Option<(u32, u64)>| {
+        let (block, at) = place?;
+        let Spot { bank, offset } = spots[block as usize];
+        Some((bank as usize, i32::try_from(offset + at).ok()?))
+    };
+    Layout {
+        prefix: &args.model.prefix,
+        kernels: planned.kernels.name(),
+        memories: found.banks.iter().zip(given).map(memory).collect(),
+        places: planned.places.iter().map(place).collect(),
+        order: &planned.order,
+    }
+}
+
+/// The cost of a byte in the cheapest bank that a block may lie in.
+fn cheapest(used: &Use, banks: &[Bank]) -> u64 {
+    (0..).zip(banks).filter(|&(k, _)| used.banks >> k & 1 > 0).map(|(_, bank): (u32, _)| bank.cost).min().unwrap_or(0)
+}
+
+/// How many blocks are tried in cheaper banks.
+const MOST_MOVES: usize = 64;
+
+/// Moves blocks to cheaper banks that have room for them if outputs reach into inputs there: those first for which most
+/// is at stake.
+fn move_to_cheaper(problem: &Problem, (uses, banks): (&[Use], &[Bank]), solve: &SolveArgs, spots: &mut [Spot]) {
+    let stake = |i: usize| {
+        let dearer = banks[spots[i].bank as usize].cost.saturating_sub(cheapest(&uses[i], banks));
+        u128::from(uses[i].touched) * u128::from(dearer)
+    };
+    let mut dear: Vec<(u128, usize)> =
+        (0..spots.len()).map(|i| (stake(i), i)).filter(|&(stake, _)| stake > 0).collect();
+    dear.sort_unstable_by_key(|&(stake, i)| (std::cmp::Reverse(stake), i));
+    let mut by_cost: Vec<usize> = (0..banks.len()).collect();
+    by_cost.sort_by_key(|&k| banks[k].cost);
+    for &(_, i) in dear.iter().take(MOST_MOVES) {
+        let own = banks[spots[i].bank as usize].cost;
+        let cheaper = by_cost.iter().filter(|&&k| banks[k].cost < own && uses[i].banks >> k & 1 > 0);
+        let _ = cheaper.copied().any(|k| pack(problem, banks, solve, (k, Some(i)), spots));
+    }
+}
+
+/// Packs a bank's blocks, and one more if that is told, as low as possible. Returns whether that was possible; a plan
+/// that is no lower than the present one changes nothing.
+fn pack(
+    problem: &Problem,
+    banks: &[Bank],
+    solve: &SolveArgs,
+    (bank, more): (usize, Option<usize>),
+    spots: &mut [Spot],
+) -> bool {
+    let members: Vec<usize> = (0..spots.len()).filter(|&i| spots[i].bank as usize == bank || Some(i) == more).collect();
+    let own = of_bank(problem, &members);
+    let Bank { alignment, capacity, .. } = banks[bank];
+    let constraints = Constraints { alignment, capacity: None };
+    let Ok(solved) = plan::place(&own, constraints, solve, &ProgressBar::hidden()) else { return false };
+    let end = |i: usize, offset: u64| offset.saturating_add(problem.blocks[i].size);
+    let peak = members.iter().map(|&i| end(i, spots[i].offset)).max().unwrap_or(0);
+    if solved.summary.peak > capacity || more.is_none() && solved.summary.peak >= peak {
+        return false;
+    }
+    for (&i, &offset) in members.iter().zip(&solved.offsets) {
+        spots[i] = Spot { bank: u32::try_from(bank).unwrap_or(u32::MAX), offset };
+    }
+    true
+}
+
+/// The problem of some blocks alone.
+fn of_bank(problem: &Problem, members: &[usize]) -> Problem {
+    let number: HashMap<u32, u32> =
+        members.iter().zip(0..).filter_map(|(&i, k)| Some((u32::try_from(i).ok()?, k))).collect();
+    let within = |o: &Overlap| {
+        Some(Overlap { output: *number.get(&o.output)?, input: *number.get(&o.input)?, distance: o.distance })
+    };
+    Problem {
+        blocks: members.iter().map(|&i| problem.blocks[i]).collect(),
+        ids: members.iter().map(|&i| problem.ids[i].clone()).collect(),
+        times: problem.times.clone(),
+        overlaps: problem.overlaps.iter().filter_map(within).collect(),
+        ..Problem::default()
+    }
 }
 
 /// The banks in the form that `core` takes.
@@ -146,21 +268,22 @@ fn outcome<'a>(
     cost: Cost,
 ) -> Result<Outcome<'a>, Failure> {
     let mut banks = Vec::new();
-    for ((number, named), bank) in (0..).zip(&args.bank).zip(given) {
+    for ((number, named), bank) in (0..).zip(args.banks()).zip(given) {
         let members: Vec<usize> = (0..spots.len()).filter(|&i| spots[i].bank == number).collect();
         if let Some(&i) = members.iter().find(|&&i| uses[i].banks >> number & 1 == 0) {
             let id = &problem.ids[i];
             return Err(Failure::No(format!("{id} may not lie in bank {}, please report it", named.name)));
         }
-        let blocks: Vec<Block> = members.iter().map(|&i| problem.blocks[i]).collect();
+        let own = of_bank(problem, &members);
         let offsets: Vec<u64> = members.iter().map(|&i| spots[i].offset).collect();
         let constraints = Constraints { alignment: bank.alignment, capacity: Some(bank.capacity) };
-        let mut scratch = Scratch::of(verify::workspace(blocks.len()));
-        let plan = verify::verify(&blocks, &offsets, &constraints, scratch.lend())
-            .map_err(|e| Failure::No(format!("the plan of bank {} is invalid, please report it: {e}", named.name)))?;
+        let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+        let plan = verified_by(&own, &offsets, &constraints, &mut scratch).map_err(|e| {
+            Failure::No(format!("the plan of bank {} is invalid, please report it: {}", named.name, own.explain(&e)))
+        })?;
         let touched = members.iter().fold(0, |sum: u64, &i| sum.saturating_add(uses[i].touched));
         let (bank, capacity) = (named.name.as_str(), named.capacity);
-        banks.push(BankOutcome { bank, capacity, blocks: blocks.len(), peak: plan.peak(), touched });
+        banks.push(BankOutcome { bank, capacity, blocks: members.len(), peak: plan.peak(), touched });
     }
     let Cost { cost, lower_bound } = cost;
     let (input, blocks) = (args.input.as_str(), problem.blocks.len());
@@ -240,22 +363,25 @@ impl Verdict {
 
 /// By bank: a title for its memory map, and the map as a page of HTML.
 fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let (blocks, ids) = (std::mem::take(&mut problem.blocks), std::mem::take(&mut problem.ids));
+    let trace = problem.trace.take();
     let mut maps = Vec::new();
+    let mut traced = trace;
     for (number, bank) in (0..).zip(&found.banks) {
         let BankOutcome { bank, capacity, peak, .. } = bank;
-        let members = || (0..blocks.len()).filter(|&i| spots[i].bank == number);
-        problem.blocks = members().map(|i| blocks[i]).collect();
-        problem.ids = members().map(|i| ids[i].clone()).collect();
-        let offsets: Vec<u64> = members().map(|i| spots[i].offset).collect();
-        let mut scratch = Scratch::of(verify::workspace(offsets.len()));
-        let plan = verify::verify(&problem.blocks, &offsets, &Constraints::NONE, scratch.lend())
+        let members: Vec<usize> = (0..spots.len()).filter(|&i| spots[i].bank == number).collect();
+        let mut own = of_bank(&problem, &members);
+        own.name = problem.name.clone();
+        own.trace = traced.take();
+        let offsets: Vec<u64> = members.iter().map(|&i| spots[i].offset).collect();
+        let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+        let plan = verified_by(&own, &offsets, &Constraints::NONE, &mut scratch)
             .map_err(|e| Failure::No(format!("the plan of bank {bank} is invalid, please report it: {e}")))?;
         let optimal = plan.is_optimal();
-        let picture = Picture { problem: &problem, plan: &plan, solver: "banks", optimal, rows: Vec::new(), run: None };
+        let picture = Picture { problem: &own, plan: &plan, solver: "banks", optimal, rows: Vec::new(), run: None };
         let mut page = Vec::new();
         report::html(&picture, &mut page).map_err(|e| Failure::printing(&e))?;
         maps.push((format!("{bank}: {peak} of {capacity} bytes"), page));
+        traced = own.trace.take();
     }
     Ok(maps)
 }
@@ -338,12 +464,27 @@ pub(crate) fn compare(problem: &Problem, named: &[NamedBank], json: bool) -> Res
     let peer = executorch::banked_greedy(&problem.blocks, &capacities);
     let planners = vec![
         row("sublet", Some(spots.iter().map(|s| s.bank as usize).collect())),
+        row("one-bank", one_bank(problem, &given)?.map(|k| vec![k; uses.len()])),
         row("executorch-banked-greedy", peer.map(|found| found.bank.iter().map(|&k| fastest[k]).collect())),
     ];
     let (input, blocks) = (problem.name.as_str(), problem.blocks.len());
     let found = Comparison { input, blocks, touched, lower_bound: cost.lower_bound, planners };
     let mut out = io::stdout().lock();
     if json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// The cheapest bank in which all blocks fit.
+fn one_bank(problem: &Problem, banks: &[Bank]) -> Result<Option<usize>, Failure> {
+    let mut fits = Vec::new();
+    for (k, bank) in banks.iter().enumerate() {
+        let uses = vec![Use { touched: 0, banks: 1 }; problem.blocks.len()];
+        match place(problem, &uses, &[*bank]) {
+            Ok(_) => fits.push(k),
+            Err(Failure::No(_) | Failure::Unknown(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(fits.into_iter().min_by_key(|&k| banks[k].cost))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share to be read")]

@@ -9,7 +9,6 @@ use sublet_core::place::{self, Solver};
 use sublet_core::{Block, Error, verify};
 
 use crate::args::CompareArgs;
-use crate::commands::banks;
 use crate::commands::model::buffers;
 use crate::failure::{Failure, InputError};
 use crate::model::schedule::in_file_order;
@@ -24,10 +23,11 @@ use sublet_core::owned::Scratch;
 /// # Errors
 /// A file that cannot be read, or blocks that cannot be planned.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let CompareArgs { input: args, bank } = args;
+    let banks = args.banks();
+    let args = &args.input;
     let problem = input::read(&args.input)?;
-    if !bank.is_empty() {
-        return banks::compare(&problem, bank, args.json);
+    if !banks.is_empty() {
+        return super::banks::compare(&problem, banks, args.json);
     }
     let comparison = progress::during("comparing", |_| Comparison::of(&problem))
         .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;

@@ -29,15 +29,16 @@ use sublet_core::owned::Scratch;
 /// No plan within the capacity, or a file that cannot be read or written.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     each_elsewhere(args)?;
-    let mut problem = if args.bank.is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
+    let mut problem =
+        if args.banks().is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
     let is_graph = problem.graph.is_some();
     let arranged = arrange(args, &mut problem)?;
     proof::check(args, &problem)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
     check_model(args, model.as_deref().map(|(model, _)| model), is_graph)?;
-    if !args.bank.is_empty() {
-        return banks::run(args, problem, &constraints);
+    if !args.banks().is_empty() {
+        return banks::run(args, problem, model.as_deref().map(|(model, _)| model), &constraints);
     }
     if let Some(limit) = args.chunk {
         return chunks::run(args, &problem, limit);
@@ -202,10 +203,14 @@ fn check_model(args: &PlanArgs, model: Option<&Model>, is_graph: bool) -> Result
     let for_a_model = args.model.any() || into_model;
     let refuse = |why: String| Err(Failure::Usage(why));
     match model {
-        _ if for_a_model && !args.bank.is_empty() => {
-            refuse("--bank goes with no other means, and a model holds offsets of one bank".into())
+        _ if !args.banks().is_empty() && args.output.as_deref().is_some_and(model::is_model) => {
+            refuse("a .tflite holds offsets of one memory; for several name a .csv, or --header".into())
         }
-        _ if !args.bank.is_empty() => Ok(()),
+        Some(_) if !args.banks().is_empty() => Ok(()),
+        None if !args.banks().is_empty() && !for_a_model => Ok(()),
+        None if !args.banks().is_empty() => {
+            refuse("only a model is planned for several memories by other means".into())
+        }
         None if is_graph && for_a_model && (into_model || !args.model.only_arranges()) => {
             refuse(format!("{} is a graph: of the options for models it takes --reorder and --in-place", args.input))
         }

@@ -38,6 +38,9 @@ pub(crate) struct Planned {
     /// The offset of each tensor; -1 where the runtime decides, and where the offset does not fit a signed number of 32
     /// bits.
     pub(crate) offsets: Vec<i32>,
+    /// By tensor: its block, as an index into the problem's, and where it begins in the block, in bytes; none where the
+    /// tensor takes no memory of the arena.
+    pub(crate) places: Vec<Option<(u32, u64)>>,
     /// The kernels that the plan relies on.
     pub(crate) kernels: Kernels,
     /// Where the scratch ends that another compiler has placed, in bytes; 0 without any.
@@ -103,6 +106,7 @@ pub(crate) struct Held {
     pub(crate) problem: Problem,
     pub(crate) offsets: Vec<u64>,
     pub(crate) schedule: Schedule,
+    places: Vec<Option<(u32, u64)>>,
     /// How many tensors are no part of it, since the runtime decides their offsets.
     pub(crate) left_out: usize,
     /// The scratch of operators that another compiler has placed: where each ends. What lies there is the compiler's
@@ -125,7 +129,7 @@ pub(crate) fn kept(name: &str, model: &Model, plan: &[i32]) -> Result<Planned, I
     let kernels = model.relies_on.unwrap_or_default();
     let held = told(name, model, plan, kernels)?;
     let scratch_end = held.taken(0);
-    let Held { problem, offsets, schedule, .. } = held;
+    let Held { problem, offsets, schedule, places, .. } = held;
     let ends = problem.blocks.iter().zip(&offsets).map(|(b, offset)| offset.saturating_add(b.size));
     let summary = Summary {
         peak: ends.max().unwrap_or(0),
@@ -136,7 +140,18 @@ pub(crate) fn kept(name: &str, model: &Model, plan: &[i32]) -> Result<Planned, I
     let order = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok()).collect();
     let solved = Solved { offsets, summary };
     let offsets = plan.to_vec();
-    Ok(Planned { problem, solved, order, ordered: None, schedule, offsets, kernels, scratch_end, is_of_file: true })
+    Ok(Planned {
+        problem,
+        solved,
+        order,
+        ordered: None,
+        schedule,
+        offsets,
+        kernels,
+        scratch_end,
+        is_of_file: true,
+        places,
+    })
 }
 
 /// The blocks of the plan that a model's file holds, and their offsets. Where an output and an input that it may be
@@ -166,7 +181,8 @@ pub(crate) fn told(name: &str, model: &Model, plan: &[i32], kernels: Kernels) ->
             offsets[residency as usize] = offset - sharing.at(tensor);
         }
     }
-    Ok(Held { problem, offsets, schedule, left_out, scratch })
+    let places = places(&sharing, &traced.residencies);
+    Ok(Held { problem, offsets, schedule, places, left_out, scratch })
 }
 
 /// The plans of a model by different means; each plan is made once.
@@ -271,6 +287,11 @@ impl<'a> Plans<'a> {
     }
 }
 
+/// By tensor: the residency in which it lies, and where.
+fn places(sharing: &Sharing, residencies: &[Option<u32>]) -> Vec<Option<(u32, u64)>> {
+    (0..).zip(residencies).map(|(tensor, residency)| Some(((*residency)?, sharing.at(tensor)))).collect()
+}
+
 /// Blocks to place, and a lower bound on their peak.
 struct Candidate {
     problem: Problem,
@@ -313,7 +334,7 @@ fn by_all_means(
         if candidate.least >= peak {
             continue;
         }
-        match place(&candidate.problem, request, bar) {
+        match place(&candidate.problem, request.constraints, request.solve, bar) {
             Ok(solved) => {
                 least = least.min(solved.summary.lower_bound);
                 if solved.summary.peak < peak {
@@ -333,10 +354,12 @@ fn by_all_means(
     match (best, refused) {
         (Some((mut solved, Candidate { problem, residencies, sharing, .. })), _) => {
             solved.summary.lower_bound = least;
-            let address = |(tensor, residency): (u32, &Option<u32>)| {
-                i32::try_from(solved.offsets[(*residency)? as usize].checked_add(sharing.at(tensor))?).ok()
+            let places = places(&sharing, &residencies);
+            let address = |&place: &Option<(u32, u64)>| {
+                let (block, at) = place?;
+                i32::try_from(solved.offsets[block as usize].checked_add(at)?).ok()
             };
-            let offsets = (0..).zip(&residencies).map(|of| address(of).unwrap_or(-1)).collect();
+            let offsets = places.iter().map(|place| address(place).unwrap_or(-1)).collect();
             let kernels = means.overlap.unwrap_or_default();
             Ok(Some(Planned {
                 problem,
@@ -348,6 +371,7 @@ fn by_all_means(
                 kernels,
                 scratch_end: 0,
                 is_of_file: false,
+                places,
             }))
         }
         (None, Some((problem, capacity))) => {
@@ -416,15 +440,20 @@ pub(crate) enum PlanError {
 
 /// Places blocks. Where some may overlap and the peak comes out above the max load, the blocks are also placed as if
 /// none might overlap. Such a plan is valid too; other solvers make it, and it may be lower.
-fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<Solved, Error> {
-    let apart = || solve::solve(&problem.blocks, request.constraints, request.solve, bar);
+pub(crate) fn place(
+    problem: &Problem,
+    constraints: Constraints,
+    solve: &SolveArgs,
+    bar: &ProgressBar,
+) -> Result<Solved, Error> {
+    let apart = || solve::solve(&problem.blocks, constraints, solve, bar);
     if problem.overlaps.is_empty() {
         return apart();
     }
     let mut scratch = Scratch::of(overlap::workspace(problem.blocks.len()));
     let mut offsets = vec![0; problem.blocks.len()];
-    let options = solve::options(request.solve, request.constraints);
-    let until = Until::after(request.solve.time_limit);
+    let options = solve::options(solve, constraints);
+    let until = Until::after(solve.time_limit);
     let mut watch = |_: &Summary| until.flow();
     let summary =
         overlap::place(&problem.blocks, &problem.overlaps, &options, scratch.lend(), &mut offsets, &mut watch);

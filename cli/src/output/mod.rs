@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub(crate) use graph::{operators as graph, tensors};
-pub(crate) use header::write as header;
+pub(crate) use header::{Layout, Memory, prefix, write as header};
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
 pub(crate) use onnx::reorder;

@@ -23,6 +23,7 @@ pub mod overlap;
 mod portfolio;
 pub mod search;
 mod skyline;
+pub mod small;
 mod solver;
 mod support;
 mod technique;

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::model::Means;
 use crate::model::kernels::Kernels;
+use crate::output;
 
 /// The options for models alone.
 #[derive(Debug, Default, Args)]
@@ -29,6 +30,9 @@ pub(crate) struct ModelArgs {
     /// Of a model: writes the offsets as a C header, for firmware without a runtime
     #[arg(long, value_name = "H")]
     pub(crate) header: Option<String>,
+    /// What all names in the header begin with, so that several go into one program
+    #[arg(long, value_name = "NAME", value_parser = output::prefix, default_value = "sublet", requires = "header")]
+    pub(crate) prefix: String,
     /// Of a model: the lines that TFLM prints of its plan if built with `TF_LITE_SHOW_MEMORY_USE`; they tell the
     /// scratch of its kernels
     #[arg(long, value_name = "TXT", conflicts_with = "workspace")]

@@ -6,6 +6,7 @@ pub(crate) mod args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::rc::Rc;
 use sublet_baselines::pools::tflm::{self, Buffer};
 use sublet_core::owned;
 use sublet_core::trace::order::Ordered;
@@ -20,8 +21,9 @@ use crate::model::plan::{self, PlanError, Planned, Plans, Request};
 use crate::model::schedule::{Schedule, in_file_order};
 use crate::model::scratch::Scratch;
 use crate::model::{Means, Model, kernels, scratch};
-use crate::output;
+use crate::output::{self, Layout, Memory};
 use crate::problem::Problem;
+use crate::text::progress;
 use crate::text::unit::Unit;
 
 /// What `plan` prints of a model. Sizes in bytes.
@@ -120,6 +122,21 @@ fn choices(kernels: Kernels) -> Vec<(String, Means)> {
 pub(super) fn kept(args: &PlanArgs, model: &Model) -> Result<Option<Planned>, InputError> {
     let plan = model.plan.as_deref().filter(|_| !args.model.replace_plan);
     plan.map(|plan| plan::kept(&args.input, model, plan)).transpose()
+}
+
+/// The plan for one memory by the means that are asked for, for the blocks that are placed in several.
+///
+/// # Errors
+/// A model that cannot run.
+pub(super) fn for_banks(args: &PlanArgs, model: &Model) -> Result<Planned, Failure> {
+    if kernels::compiled(model).next().is_some() {
+        let message = "another compiler has placed tensors of this model in one memory; it has no plan for several";
+        return Err(Failure::Usage(format!("{}: {message}", args.input)));
+    }
+    let mut plans = plans(args, model, &[]);
+    let best = progress::during("placing", |bar| plans.best(args.model.means(), bar))?;
+    drop(plans);
+    Rc::into_inner(best.planned).ok_or_else(|| Failure::Usage("the plan is used twice, please report it".into()))
 }
 
 /// Verifies a plan that the file holds.
@@ -345,7 +362,7 @@ pub(crate) fn write(
 ) -> Result<(), Failure> {
     let into_model = args.output.as_ref().filter(|file| is_model(file));
     let holders = [(into_model, "model"), (args.model.header.as_ref(), "header")];
-    let peak = planned.solved.summary.peak;
+    let peak = planned.solved.summary.peak.max(planned.scratch_end);
     if let Some((_, what)) = holders.iter().find(|(file, _)| file.is_some() && i32::try_from(peak).is_err()) {
         let message = format!("the arena has {peak} bytes; a {what} holds plans below 2 GiB");
         return Err(Failure::Input(InputError::file(&args.input, message)));
@@ -366,7 +383,16 @@ pub(crate) fn write(
         output::write(file, |out| out.write_all(&reordered))?;
     }
     if let Some(file) = &args.model.header {
-        output::write(file, |out| output::header(model, planned, constraints(args, model).alignment, out))?;
+        let memory = Memory { name: None, bytes: peak, alignment: constraints(args, model).alignment };
+        let place = |&offset: &i32| (offset >= 0).then_some((0, offset));
+        let layout = Layout {
+            prefix: &args.model.prefix,
+            kernels: planned.kernels.name(),
+            memories: vec![memory],
+            places: planned.offsets.iter().map(place).collect(),
+            order: &planned.order,
+        };
+        output::write(file, |out| output::header(model, &layout, out))?;
     }
     Ok(())
 }
