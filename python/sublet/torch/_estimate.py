@@ -95,7 +95,12 @@ def estimate(
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
         network = copy.deepcopy(model)
-    given = tree_map(lambda x: mode.from_tensor(x, static_shapes=True) if isinstance(x, Tensor) else x, inputs)
+    bare = any(p.is_meta for p in model.parameters())
+
+    def fake(x: Any) -> Any:
+        return mode.from_tensor(x.to("meta") if bare else x, static_shapes=True) if isinstance(x, Tensor) else x
+
+    given = tree_map(fake, inputs)
     with mode:
         updates = _optimizer_of(optimizer, model, network)
         for _ in range(2):
