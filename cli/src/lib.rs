@@ -94,7 +94,7 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
 /// ```
 /// let problem = sublet_cli::read("net.csv", &b"id,lower,upper,size\na,0,2,8\n"[..])?;
 /// assert_eq!(problem.blocks()[0].size, 8);
-/// assert!(sublet_cli::read("net.csv", &b"a,0,2,8\n"[..]).unwrap_err().starts_with("net.csv:1: expected"));
+/// assert!(sublet_cli::read("net.csv", &b"a,0,2,8\n"[..]).unwrap_err().starts_with("net.csv:1: the first line has to name"));
 /// # Ok::<(), String>(())
 /// ```
 pub fn read(name: &str, reader: impl BufRead) -> Result<Problem, String> {

@@ -8,7 +8,7 @@ use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Residency};
 use sublet_core::verify::Violation;
-use sublet_core::{Block, Error, Overlap, block};
+use sublet_core::{Block, Constraints, Error, Overlap, VerifiedPlan, block, verify};
 
 use crate::input::graph::StaticGraph;
 use crate::model::Model;
@@ -103,6 +103,20 @@ impl Problem {
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// Verifies a plan. Its outputs may reach into inputs where the problem says so.
+    pub(crate) fn verified<'a>(
+        &'a self,
+        offsets: &'a [u64],
+        constraints: &Constraints,
+        scratch: &mut Scratch,
+    ) -> Result<VerifiedPlan<'a>, Error> {
+        if self.overlaps.is_empty() {
+            verify::verify(&self.blocks, offsets, constraints, scratch.lend())
+        } else {
+            verify::verify_overlapping(&self.blocks, &self.overlaps, offsets, constraints, scratch.lend())
+        }
     }
 
     /// The max load; 0 if it exceeds 64 bits.

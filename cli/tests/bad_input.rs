@@ -335,7 +335,7 @@ fn pickles_that_are_no_snapshots() {
     refused(b"\x80\x04\xff.", ": byte 2", "found byte 0xff");
     let snapshot = |traces: &[Vec<u8>]| pickle::of(&pickle::dict(&[("device_traces", pickle::list(traces))]));
     let one = pickle::list(&[pickle::event("alloc", 4096, 512, 1)]);
-    refused(snapshot(&[pickle::list(&[])]), "", "expected events of a device, found none");
+    refused(snapshot(&[pickle::list(&[])]), "", "expected events or segments of a device, found none");
     refused(
         snapshot(&[one.clone(), pickle::list(&[]), one.clone()]),
         "",

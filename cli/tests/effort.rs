@@ -13,7 +13,7 @@ fn the_gap_that_the_heuristics_leave_is_closed() {
     assert!(fast.get("nodes").is_none(), "{fast}");
 
     let default = sublet(&["plan", HARD, "--json"]).json();
-    assert_eq!((&default["optimal"], &default["solver"]), (&true.into(), &"beam".into()), "{default}");
+    assert_eq!((&default["optimal"], &default["solver"]), (&true.into(), &"search".into()), "{default}");
     assert_eq!(default["peak"], default["max_load"]);
     assert_eq!(default["lower_bound"], default["max_load"]);
     assert!(default["nodes"].as_u64().unwrap() > 0);

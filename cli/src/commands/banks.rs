@@ -11,7 +11,6 @@ use sublet_core::trace::Event;
 use sublet_core::{Block, Constraints, Error, Overlap, verify};
 
 use super::model;
-use super::plan::verified_by;
 use crate::args::{PlanArgs, SolveArgs};
 use crate::failure::{Failure, InputError};
 use crate::model::plan::{self, Planned};
@@ -278,7 +277,7 @@ fn outcome<'a>(
         let offsets: Vec<u64> = members.iter().map(|&i| spots[i].offset).collect();
         let constraints = Constraints { alignment: bank.alignment, capacity: Some(bank.capacity) };
         let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
-        let plan = verified_by(&own, &offsets, &constraints, &mut scratch).map_err(|e| {
+        let plan = own.verified(&offsets, &constraints, &mut scratch).map_err(|e| {
             Failure::No(format!("the plan of bank {} is invalid, please report it: {}", named.name, own.explain(&e)))
         })?;
         let touched = members.iter().fold(0, |sum: u64, &i| sum.saturating_add(uses[i].touched));
@@ -370,11 +369,12 @@ fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec
         let BankOutcome { bank, capacity, peak, .. } = bank;
         let members: Vec<usize> = (0..spots.len()).filter(|&i| spots[i].bank == number).collect();
         let mut own = of_bank(&problem, &members);
-        own.name = problem.name.clone();
+        own.name.clone_from(&problem.name);
         own.trace = traced.take();
         let offsets: Vec<u64> = members.iter().map(|&i| spots[i].offset).collect();
         let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
-        let plan = verified_by(&own, &offsets, &Constraints::NONE, &mut scratch)
+        let plan = own
+            .verified(&offsets, &Constraints::NONE, &mut scratch)
             .map_err(|e| Failure::No(format!("the plan of bank {bank} is invalid, please report it: {e}")))?;
         let optimal = plan.is_optimal();
         let picture = Picture { problem: &own, plan: &plan, solver: "banks", optimal, rows: Vec::new(), run: None };

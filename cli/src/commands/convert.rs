@@ -4,7 +4,6 @@ use std::path::Path;
 
 use sublet_core::{Constraints, verify};
 
-use super::plan::verified_by;
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
 use crate::model::plan::{overlaps_in_file_order, told};
@@ -114,7 +113,8 @@ fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
 
 fn write_plan(args: &ConvertArgs, problem: &Problem, offsets: &[u64]) -> Result<(), Failure> {
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
-    let plan = verified_by(problem, offsets, &Constraints::NONE, &mut scratch)
+    let plan = problem
+        .verified(offsets, &Constraints::NONE, &mut scratch)
         .map_err(|e| Failure::No(format!("{}: {}", problem.name, problem.explain(&e))))?;
     output::write(&args.output, |out| output::plan(problem, &plan, out))
 }

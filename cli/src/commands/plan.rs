@@ -69,13 +69,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
         model::write(args, (model, bytes), &asked.known, planned)?;
     }
-    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file) && !model::is_ordered(file)) {
-        output::write(file, |out| output::plan(problem, &plan, out))?;
-    }
-    if let Some(file) = &args.certificate {
-        let certificate = Certificate::of(problem, &plan, constraints.alignment, summary.lower_bound);
-        output::write(file, |out| output::json(&certificate, out))?;
-    }
+    write(args, problem, &plan, (constraints.alignment, summary.lower_bound))?;
     // Where outputs reach into inputs, there is only one solver.
     let solver_name = match () {
         () if is_kept => "file",
@@ -113,6 +107,23 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     print(args, &outcome)?;
     if let (Some(said), false) = (proved?, args.json) {
         eprintln!("proof     {said}");
+    }
+    Ok(())
+}
+
+/// Writes the rows of the plan, and its certificate, where they are asked for.
+fn write(
+    args: &PlanArgs,
+    problem: &Problem,
+    plan: &VerifiedPlan<'_>,
+    (alignment, lower_bound): (u64, u64),
+) -> Result<(), Failure> {
+    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file) && !model::is_ordered(file)) {
+        output::write(file, |out| output::plan(problem, plan, out))?;
+    }
+    if let Some(file) = &args.certificate {
+        let certificate = Certificate::of(problem, plan, alignment, lower_bound);
+        output::write(file, |out| output::json(&certificate, out))?;
     }
     Ok(())
 }
@@ -258,22 +269,9 @@ fn verified<'a>(
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
-    verified_by(problem, offsets, constraints, &mut scratch)
+    problem
+        .verified(offsets, constraints, &mut scratch)
         .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
-}
-
-/// Verifies a plan. Its outputs may reach into inputs where the problem says so.
-pub(super) fn verified_by<'a>(
-    problem: &'a Problem,
-    offsets: &'a [u64],
-    constraints: &Constraints,
-    scratch: &mut Scratch,
-) -> Result<VerifiedPlan<'a>, Error> {
-    if problem.overlaps.is_empty() {
-        verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
-    } else {
-        verify::verify_overlapping(&problem.blocks, &problem.overlaps, offsets, constraints, scratch.lend())
-    }
 }
 
 /// The failure of a plan that misses the capacity; with `--json` the outcome is printed first. `proof` is what to say

@@ -153,7 +153,7 @@ struct Hole {
     high: u64,
     below: Ends,
     above: Ends,
-    hole: Ends,
+    own: Ends,
     /// Of the partial plan, without the borders of the hole.
     cost: u64,
 }
@@ -389,8 +389,8 @@ impl<'a> Beam<'a> {
                 let ends = |c: u32| self.timeline.ends(parts(self.now.cell[row + c][2]).1, now);
                 let below = c.checked_sub(1).map_or(beyond, ends);
                 let above = if c < len { ends(c) } else { beyond };
-                let mut hole = Hole { low: top, high: begin, below, above, hole, cost: self.now.value[i][0] };
-                hole.cost -= apart(below, hole.hole) + apart(above, hole.hole);
+                let mut hole = Hole { low: top, high: begin, below, above, own: hole, cost: self.now.value[i][0] };
+                hole.cost -= apart(below, hole.own) + apart(above, hole.own);
                 if let Some(pin) = pin {
                     if top <= pin && pin + size <= begin {
                         self.fill(&hole, [pin; 2], end, (i, c), b, noise);
@@ -405,7 +405,6 @@ impl<'a> Beam<'a> {
 
     /// Tries the parts of the hole between pinned blocks to come, from that at index `ahead` on; returns the first that may
     /// reach above the hole.
-    #[expect(clippy::too_many_arguments, reason = "a part of the innermost loop")]
     fn divide(&mut self, whole: Hole, ahead: u32, now: u32, end: Ends, from: (u32, u32), b: u32, noise: u32) -> u32 {
         let mut part = whole;
         let mut ahead = ahead;
@@ -419,9 +418,9 @@ impl<'a> Beam<'a> {
             if begin + size > part.low {
                 let ends = self.timeline.ends(pinned, now);
                 // The block above stays beside a hole.
-                let cost = part.cost + apart(whole.above, whole.hole);
+                let cost = part.cost + apart(whole.above, whole.own);
                 self.fit(&Hole { high: begin, above: ends, cost, ..part }, end, from, b, noise);
-                let cost = whole.cost + apart(whole.below, whole.hole);
+                let cost = whole.cost + apart(whole.below, whole.own);
                 part = Hole { low: begin + size, below: ends, cost, ..whole };
             }
             if begin + size > whole.high {
@@ -448,7 +447,7 @@ impl<'a> Beam<'a> {
     fn fill(&mut self, hole: &Hole, [lowest, highest]: [u64; 2], end: Ends, (i, c): (u32, u32), b: u32, noise: u32) {
         let size = at(self.blocks, b).size;
         let border = |touches: bool, other: Ends| {
-            if touches { apart(other, end) } else { apart(other, hole.hole) + apart(end, hole.hole) }
+            if touches { apart(other, end) } else { apart(other, hole.own) + apart(end, hole.own) }
         };
         for offset in [lowest, highest] {
             let noise = if noise > 0 { u64::from(self.random.next_u32() % noise) } else { 0 };

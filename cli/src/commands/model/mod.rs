@@ -12,7 +12,6 @@ use sublet_core::owned;
 use sublet_core::trace::order::Ordered;
 use sublet_core::{Constraints, VerifiedPlan, verify};
 
-use super::plan::verified_by;
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::model::arena::{self, Host};
@@ -151,7 +150,7 @@ pub(super) fn verified_kept<'a>(
 ) -> Result<VerifiedPlan<'a>, Failure> {
     let mut scratch =
         owned::Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
-    verified_by(problem, offsets, constraints, &mut scratch).map_err(|e| {
+    problem.verified(offsets, constraints, &mut scratch).map_err(|e| {
         let why = problem.explain(&e);
         Failure::No(format!("{}: the plan in the file is invalid: {why}; --replace-plan makes another one", args.input))
     })

@@ -5,7 +5,6 @@ use std::time::Instant;
 use sublet_core::{Constraints, Error, verify};
 
 use crate::args::VerifyArgs;
-use crate::commands::plan::verified_by;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
 use crate::model::kernels::Kernels;
@@ -30,14 +29,14 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
     let begin = Instant::now();
-    let verdict = verified_by(problem, offsets, &constraints, &mut scratch);
+    let verdict = problem.verified(offsets, &constraints, &mut scratch);
     let seconds = begin.elapsed().as_secs_f64();
     let verified = match verdict {
         Ok(verified) => verified,
         Err(e @ Error::Invalid(_)) => {
             // A plan that is valid for other kernels was made for them: the user is told so.
             let with = told(&args.input, model, plan, Kernels::Reference)?;
-            let is_valid = verified_by(&with.problem, &with.offsets, &constraints, &mut scratch).is_ok();
+            let is_valid = with.problem.verified(&with.offsets, &constraints, &mut scratch).is_ok();
             let hint = if is_valid { "; it is valid with --kernels reference" } else { "" };
             return Err(refuse(args, problem, offsets, (&e, hint), seconds));
         }
