@@ -105,10 +105,8 @@ fn read_with<R: BufRead>(
 /// The tensors of `NAME.tensors.csv` beside `NAME.csv`.
 fn beside(graph: &str) -> Result<Tensors, InputError> {
     let file = super::beside(graph, "tensors.csv").ok_or_else(|| {
-        InputError::file(
-            graph,
-            "the tensors of a graph lie in NAME.tensors.csv beside NAME.csv, and there is no such file",
-        )
+        let wanted = if graph == "-" { "NAME.tensors.csv".into() } else { super::named_beside(graph, "tensors.csv") };
+        InputError::file(graph, format!("the tensors of a graph lie beside it in {wanted}, and there is no such file"))
     })?;
     tensors(Table::open(&file, super::open(&file)?)?)
 }

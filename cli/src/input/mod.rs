@@ -209,10 +209,14 @@ fn unpacked(file: &str, mut reader: impl BufRead + 'static) -> Result<Box<dyn Bu
 /// The file that belongs to `NAME.csv`, `NAME.csv.gz` or `NAME.csv.zst`, as `NAME.EXTENSION`, packed or not; none for
 /// standard input, and where there is none.
 fn beside(file: &str, extension: &str) -> Option<String> {
-    let whole = [".gz", ".zst"].iter().find_map(|packed| file.strip_suffix(packed)).unwrap_or(file);
-    let path = Path::new(whole).with_extension(extension);
-    let named = ["", ".gz", ".zst"].map(|packed| format!("{}{packed}", path.display()));
+    let named = named_beside(file, extension);
+    let named = ["", ".gz", ".zst"].map(|packed| format!("{named}{packed}"));
     named.into_iter().find(|name| file != "-" && Path::new(name).is_file())
+}
+
+fn named_beside(file: &str, extension: &str) -> String {
+    let whole = [".gz", ".zst"].iter().find_map(|packed| file.strip_suffix(packed)).unwrap_or(file);
+    Path::new(whole).with_extension(extension).display().to_string()
 }
 
 fn unreadable(file: &str, e: &io::Error) -> InputError {
