@@ -59,7 +59,6 @@ second=$!
 wait "$first"
 lane test caffe ggml
 wait "$second"
-lane book
 if [ -f "$logs/failed" ]; then
     while IFS= read -r what; do
         stage "$what" " alone" < /dev/null || status=$?

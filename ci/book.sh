@@ -1,4 +1,4 @@
-# book: the pages of docs as a book in target/book; links lead somewhere; tutorials run as printed
+# book: the pages of docs as a book in target/book; links lead somewhere; tutorials run as printed; by hand
 book=$PWD/target/book-tools
 [ -x "$book/bin/python" ] || python3 -m venv "$book"
 python3 ci/links.py

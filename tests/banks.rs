@@ -21,7 +21,7 @@ struct Case {
 impl Case {
     /// Draws a fast bank, sometimes a second one, and a slow one, which is sometimes tight too.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
-        let n = rng.random_range(2..=18);
+        let n = rng.random_range(2..=10);
         let mut blocks = Vec::new();
         for _ in 0..n {
             let start = rng.random_range(0..10);

@@ -6,11 +6,10 @@ use std::path::Path;
 
 use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
-use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Residency};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, graph::Tensor, liveness, liveness::Residency};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Constraints, Error, Overlap, VerifiedPlan, block, verify};
 
-use crate::input::graph::StaticGraph;
 use crate::model::Model;
 use crate::text::unit::Unit;
 use sublet_core::owned::Scratch;
@@ -39,6 +38,20 @@ pub struct Problem {
     pub(crate) graph: Option<Box<StaticGraph>>,
     /// The model that the blocks come from, and its file.
     pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
+}
+
+/// The operators of a file, and its tensors.
+#[derive(Debug, Default)]
+pub(crate) struct StaticGraph {
+    pub(crate) tensor_names: Vec<String>,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) operands: Vec<[Vec<u32>; 2]>,
+    pub(crate) workspaces: Vec<u64>,
+    pub(crate) times: Vec<u64>,
+    pub(crate) names: Vec<String>,
+    pub(crate) may: Vec<Operator>,
+    pub(crate) lines: Vec<u64>,
+    pub(crate) tells_rerun: bool,
 }
 
 /// One recorded iteration.

@@ -2,7 +2,8 @@
 //!
 //! On Linux this is `membarrier`, a few microseconds for who asks. A process that was forbidden to ask after it had been
 //! allowed to (a sandbox) changes the protection of a page instead: for that the system interrupts the processors on
-//! which its threads run.
+//! which its threads run, on x86-64. Other processors need no interrupt for it: there it waits for longer than any store
+//! stays on its way.
 
 /// Whether there is such a barrier here; the first call asks the system.
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -29,7 +30,8 @@ fn membarrier(command: libc::c_int) -> bool {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[cold]
 fn by_protection() {
-    let Ok(page) = crate::system::alloc(1, 1) else { return std::thread::sleep(std::time::Duration::from_millis(10)) };
+    let page = if cfg!(target_arch = "x86_64") { crate::system::alloc(1, 1).ok() } else { None };
+    let Some(page) = page else { return std::thread::sleep(std::time::Duration::from_millis(10)) };
     // SAFETY: a page of this function's own. Written, it is mapped, so that taking the right to write takes effect.
     unsafe {
         page.cast::<u8>().write_volatile(1);

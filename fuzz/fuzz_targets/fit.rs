@@ -61,19 +61,8 @@ impl<'a> Arbitrary<'a> for Input {
 const MOST_BLOCKS: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
-    let Input {
-        using,
-        device,
-        seed,
-        work,
-        least_bytes,
-        keep_persistent,
-        limit,
-        cyclic,
-        operators,
-        trace,
-        spoiled,
-    } = input;
+    let Input { using, device, seed, work, least_bytes, keep_persistent, limit, cyclic, operators, trace, spoiled } =
+        input;
     let Trace { rows, blocks } = &trace;
     if *blocks > MOST_BLOCKS {
         refused(&trace, &device);

@@ -80,7 +80,7 @@ impl Context {
         let mut done: sublet_statistics = unsafe { std::mem::zeroed() };
         done.struct_size = u32::try_from(size_of::<sublet_statistics>()).unwrap_or(0);
         // SAFETY: an allocator that is never destroyed, and a result of this function.
-        let _ = unsafe { sublet_stats(self.allocator, &mut done, ptr::null_mut()) };
+        let _ = unsafe { sublet_stats(self.allocator, &raw mut done, ptr::null_mut()) };
         done
     }
 }
@@ -158,11 +158,12 @@ impl Memory {
         let mut first = ptr::null_mut();
         // SAFETY: valid parameters, and results of this function. The first block lies at the begin of the range.
         let status = unsafe {
-            let status = sublet_allocator_create(&params, ptr::null_mut(), 0, &mut allocator, ptr::null_mut());
+            let status =
+                sublet_allocator_create(&raw const params, ptr::null_mut(), 0, &raw mut allocator, ptr::null_mut());
             if status != sublet_status::Ok {
                 return None;
             }
-            sublet_malloc(allocator, 1, &mut first, ptr::null_mut())
+            sublet_malloc(allocator, 1, &raw mut first, ptr::null_mut())
         };
         if status != sublet_status::Ok {
             return None;
@@ -193,7 +194,7 @@ unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_vo
     if let Some(context) = MEMORY.get().and_then(Memory::current) {
         let mut pointer = ptr::null_mut();
         // SAFETY: an allocator that is never destroyed, and a result of this function.
-        let status = unsafe { sublet_malloc(context.allocator, bytes, &mut pointer, ptr::null_mut()) };
+        let status = unsafe { sublet_malloc(context.allocator, bytes, &raw mut pointer, ptr::null_mut()) };
         if status == sublet_status::Ok {
             return pointer;
         }
@@ -204,7 +205,7 @@ unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_vo
 fn beside(bytes: usize) -> *mut c_void {
     let mut pointer = ptr::null_mut();
     // SAFETY: a result of this function; on failure it stays NULL.
-    unsafe { libc::posix_memalign(&mut pointer, ALIGNMENT, bytes) };
+    unsafe { libc::posix_memalign(&raw mut pointer, ALIGNMENT, bytes) };
     pointer
 }
 
@@ -243,9 +244,9 @@ pub(crate) fn ort_install(capacity: usize) -> PyResult<()> {
     let (mut env, mut info_of) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: functions of the API, with results of this function. The environment is the one that there is.
     unsafe {
-        told(api, (api.CreateEnv)(OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, c"sublet".as_ptr(), &mut env))?;
+        told(api, (api.CreateEnv)(OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING, c"sublet".as_ptr(), &raw mut env))?;
         let (kind, default) = (OrtAllocatorType::OrtDeviceAllocator, OrtMemType::OrtMemTypeDefault);
-        told(api, (api.CreateMemoryInfo)(c"Cpu".as_ptr(), kind, 0, default, &mut info_of))?;
+        told(api, (api.CreateMemoryInfo)(c"Cpu".as_ptr(), kind, 0, default, &raw mut info_of))?;
     }
     MEMORY.get_or_init(|| Memory {
         info: info_of,
@@ -301,7 +302,7 @@ pub(crate) fn ort_end(py: Python<'_>, number: usize) -> Option<String> {
     memory.running[1].fetch_sub(number + 1, Ordering::Relaxed);
     let mut error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };
     // SAFETY: an allocator that is never destroyed, and an error of this function.
-    let status = py.detach(|| unsafe { sublet_iteration_end(context.allocator, &mut error) });
+    let status = py.detach(|| unsafe { sublet_iteration_end(context.allocator, &raw mut error) });
     memory.idle.lock().unwrap_or_else(PoisonError::into_inner).push(number);
     (status != sublet_status::Ok).then(|| error.to_string())
 }

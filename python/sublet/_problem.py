@@ -140,14 +140,12 @@ class Graph:
         **known: Any,
     ) -> int:
         """Adds an operator that reads and writes tensors, and returns its number. `workspace` is the memory that the
-        operator needs only while it runs, in bytes; `known` are the other arguments of `Operators.add`. TypeError or
-        ValueError if an input or output is not the number of a tensor."""
+        operator needs only while it runs, in bytes; `known` are the other arguments of `Operators.add`. TypeError if an
+        input or output is no number."""
         for what, tensors in (("inputs", inputs), ("outputs", outputs)):
             for tensor in tensors:
                 if isinstance(tensor, bool) or not hasattr(tensor, "__index__"):
                     raise TypeError(f"{what} of {name}: expected the numbers that tensor() returns, found {tensor!r}")
-                if not 0 <= tensor < len(self.bytes):
-                    raise ValueError(f"{what} of {name}: there is no tensor {tensor} of {len(self.bytes)}")
         self.inputs += inputs
         self.outputs += outputs
         self.input_starts.append(len(self.inputs))

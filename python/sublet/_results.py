@@ -291,9 +291,9 @@ def fit(
             progress=line,
         )
     except _sublet.PlanError as e:
-        known = re.search(r"one within (\d+) bytes was", str(e))
+        known = re.search(r"one within (?:[\d.]+ \w+ \()?(\d+) bytes\)? was", str(e))
         e.least = int(known[1]) if known else None
-        needed = re.search(r"is possible: (\d+) bytes have", str(e))
+        needed = re.search(r"is possible: (?:[\d.]+ \w+ \()?(\d+) bytes\)? have", str(e))
         e.needed = int(needed[1]) if needed else None
         raise
     finally:

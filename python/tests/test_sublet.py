@@ -281,7 +281,7 @@ def test_operators_that_may_move_do_where_that_is_asked_for() -> None:
     # Each operator once, in the order of their rows.
     assert [span.op for span in fitted.timeline] == [0, 2, 1, 3]
     for graph, reorder in [(crossed(ordered=False), False), (crossed(ordered=True), True)]:
-        with pytest.raises(sublet.PlanError, match="no schedule within") as refused:
+        with pytest.raises(sublet.PlanError, match="no schedule (by these means )?within") as refused:
             sublet.fit(graph, "60%", using=[], reorder=reorder, alignment=1)
         limit = refused.value.least or refused.value.needed
         assert limit is not None and str(limit) in str(refused.value)
@@ -312,7 +312,7 @@ def test_weights_stay_on_the_device_where_that_is_asked_for() -> None:
     fitted = sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1)
     # Nothing writes the weights, so the host has them, and a copy back is enough.
     assert [span.blocks for span in fitted.timeline if span.what == "swap_in"] == [("weights",)]
-    with pytest.raises(sublet.PlanError, match="no schedule within"):
+    with pytest.raises(sublet.PlanError, match="no schedule (by these means )?within"):
         sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1, keep_persistent=True)
 
 
@@ -516,8 +516,6 @@ def test_what_is_no_tensor_is_refused_where_it_is_given() -> None:
     graph.tensor("a", 1)
     with pytest.raises(TypeError, match="inputs of conv: expected the numbers that tensor\\(\\) returns, found 'a'"):
         graph.op("conv", ["a"], [0])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="outputs of conv: there is no tensor 1 of 1"):
-        graph.op("conv", [0], [1])
     assert graph.op("conv", [], [0]) == 0
 
 

@@ -388,8 +388,11 @@ def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: s
 
 
 def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:
+    torch._dynamo.reset()
+    network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU())
+    options = {"partitioner": sublet.torch.Partitioner("1KiB")}
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as told:
-        stepped(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()), torch.randn(32, 64), limit="1KiB")
+        torch.compile(network, backend="sublet", options=options)(torch.randn(32, 64)).sum().backward()
     assert isinstance(told.value.inner_exception, sublet.PlanError)
 
 

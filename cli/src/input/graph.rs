@@ -19,24 +19,10 @@ use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness};
 
 use super::{Format, Recognised, ops, table::Table};
 use crate::failure::InputError;
-use crate::problem::{BadRow, Problem};
+use crate::problem::{BadRow, Problem, StaticGraph};
 
 const COLUMNS: [&str; 11] =
     ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered", "element"];
-
-/// The operators of a file, and its tensors.
-#[derive(Debug, Default)]
-pub(crate) struct StaticGraph {
-    tensor_names: Vec<String>,
-    tensors: Vec<Tensor>,
-    operands: Vec<[Vec<u32>; 2]>,
-    workspaces: Vec<u64>,
-    times: Vec<u64>,
-    names: Vec<String>,
-    may: Vec<Operator>,
-    lines: Vec<u64>,
-    tells_rerun: bool,
-}
 
 /// The names of the tensors, and the tensors.
 type Tensors = (Vec<String>, Vec<Tensor>);

@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::{Format, Recognised, unreadable};
 use crate::failure::InputError;
-use crate::model::schedule;
+use crate::model::traced;
 use crate::model::{Graph, Model, Operator, Tensor, cell_name};
 use crate::problem::Problem;
 
@@ -148,7 +148,7 @@ pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, Inpu
     let fault = |message: String| InputError::file(file, message);
     let model = ModelProto::decode(bytes.as_slice()).map_err(|e| fault(format!("this is no ONNX model: {e}")))?;
     let graph = model.graph.ok_or_else(|| fault("the ONNX model has no graph".into()))?;
-    schedule::problem(file, read_graph(&graph, &model.functions).map_err(fault)?, bytes)
+    traced::problem(file, read_graph(&graph, &model.functions).map_err(fault)?, bytes)
 }
 
 /// The values of a graph that take memory, by their names.

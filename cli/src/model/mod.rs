@@ -9,6 +9,7 @@ pub(crate) mod plan;
 pub(crate) mod schedule;
 pub(crate) mod scratch;
 pub(crate) mod sharing;
+pub(crate) mod traced;
 pub(crate) mod walk;
 
 use std::ops::Range;

@@ -12,8 +12,9 @@ use sublet_core::{Constraints, Error, Overlap};
 
 use super::kernels::{self, Inside, Kernels};
 use super::order::{self, Operators};
-use super::schedule::{Schedule, in_file_order, trace};
+use super::schedule::{Schedule, in_file_order};
 use super::sharing::Sharing;
+use super::traced::trace;
 use super::{Means, Model};
 use crate::args::SolveArgs;
 use crate::failure::InputError;

@@ -383,9 +383,9 @@ impl<'a> Replay<'a> {
         self.followed && self.next == self.request_count
     }
 
-    /// Whether at least as many requests of this iteration were missed as the plan has come on.
+    /// Whether several requests of this iteration were missed, and at least as many as the plan has come on.
     pub(super) const fn misses_most(&self) -> bool {
-        self.missed >= self.next
+        self.missed > 1 && self.missed >= self.next
     }
 
     /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.

@@ -1,5 +1,4 @@
-//! Finds the iteration that repeats in an endless stream of events. The allocator of [`replay`](crate::replay) uses it
-//! where the caller does not mark iterations.
+//! Finds the iteration that repeats in an endless stream of events, where nobody marks iterations.
 //!
 //! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
 //! period? Two iterations are the same if their events are equal in kind, in size and in distance: how many events ago
@@ -204,7 +203,7 @@ impl<'a> Detector<'a> {
     /// Whether the stream has repeated with the accepted period (see [`period`](Self::period)) for so long that it
     /// cannot be a loop within a longer period that the detector could still find.
     #[must_use]
-    pub(crate) fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
     }
 

@@ -46,17 +46,21 @@ fn a_stream_that_fails_does_not_keep_the_others_from_being_waited_for() {
     let error = Error::Driver { call: "for the test", code: 400 };
     for order in ORDERS {
         let host = HostBackend::new(Options::new(Mode::Ordered(order), 1 << 30));
-        let fails = Rc::new(Cell::new(false));
-        let (failing, with) = (fails.clone(), error.clone());
-        // The first call is that of the compute stream.
+        let until = Rc::new(Cell::new(0u32));
+        let (left, with) = (until.clone(), error.clone());
         let hooked = Hooked::new(host.clone(), move |kind| {
-            if kind == Kind::Record && failing.take() { Fate::Fails(with.clone()) } else { Fate::Made }
+            if kind != Kind::Record || left.get() == 0 {
+                return Fate::Made;
+            }
+            left.set(left.get() - 1);
+            if left.get() == 0 { Fate::Fails(with.clone()) } else { Fate::Made }
         });
         let mut runtime = Runtime::new(hooked, program(&trace)).unwrap();
         issue(&mut runtime);
-        fails.set(true);
+        // The third stream is that of the copies in: compute, which is waited for, has waited for all of them.
+        until.set(3);
         assert_eq!(runtime.finish(), Err(error.clone()));
-        fails.set(true);
+        until.set(3);
         drop(runtime);
         assert_eq!(host.idle(), Ok(()), "{order:?}");
     }

@@ -224,8 +224,15 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         Buffer::of(vec![!0u64; residency_capacity], 0),
     );
     let struct_size = size_of::<sublet_fitted>() as u32;
-    let nothing =
-        sublet_fitted { struct_size, row_count: 7, residency_count: 7, peak: 7, original_peak: 7, run: RUN, reserved: 7 };
+    let nothing = sublet_fitted {
+        struct_size,
+        row_count: 7,
+        residency_count: 7,
+        peak: 7,
+        original_peak: 7,
+        run: RUN,
+        reserved: 7,
+    };
     let mut fitted = Buffer::of(vec![nothing], nothing);
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);

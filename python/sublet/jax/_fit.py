@@ -266,6 +266,6 @@ def _least(plan_within: Callable[[int], Fit], graph: Graph) -> int:
                 return e.least
             if limit > sum(graph.bytes) + ALIGNMENT * len(graph.bytes):
                 raise
-            limit += limit // 8 + 1
+            limit = e.needed if e.needed is not None and e.needed > limit else limit + limit // 8 + 1
         else:
             return limit

@@ -91,8 +91,8 @@ def report(told: Told) -> str:
             lines.append(f"  keeps {_size(kept.bytes):>10}  {what} {kept.name} {kept.where} {kept.scope}".rstrip())
         lines += [f"  again {line}" for line in _counted(f"{name} {where}" for name, where in scan.again)]
     if told.plan is not None:
-        runs = {(row["op"], row["end_ns"]) for row in told.plan.timeline if row["again"]}
-        lines.append(f"outside of loops: {len(runs)} operators run again")
+        again = sum(span.again for span in told.plan.timeline)
+        lines.append(f"outside of loops: {again} operators run again")
     return "\n".join(lines)
 
 

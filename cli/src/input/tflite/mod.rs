@@ -12,7 +12,7 @@ use std::io::BufRead;
 use super::{Format, Recognised, unreadable};
 use crate::failure::InputError;
 use crate::model::kernels::Kernels;
-use crate::model::schedule;
+use crate::model::traced;
 use crate::model::{Element, Graph, Model, Operator, Options, Tensor, Window, cell_name};
 use crate::problem::Problem;
 use flat::{Flat, FlatTable, FlatVector};
@@ -57,7 +57,7 @@ pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, Inpu
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
     let model = parse(file, &bytes)?;
-    schedule::problem(file, model, bytes)
+    traced::problem(file, model, bytes)
 }
 
 fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
