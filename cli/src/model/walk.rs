@@ -358,17 +358,9 @@ fn resize(
     Some(())
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "as TFLM does"
-)]
-fn nearest(at: u64, [from, to]: [u64; 2], align_corners: bool, half_pixel_centers: bool) -> Option<u64> {
-    let scale = if align_corners && to > 1 { (from - 1) as f32 / (to - 1) as f32 } else { from as f32 / to as f32 };
-    let place = (at as f32 + if half_pixel_centers { 0.5 } else { 0.0 }) * scale;
-    let place = if align_corners { place.round() } else { place.floor() };
-    Some((place.max(0.0) as u64).min(from.checked_sub(1)?))
+#[expect(clippy::cast_precision_loss, reason = "as TFLM does")]
+fn scale([from, to]: [u64; 2], align_corners: bool) -> f32 {
+    if align_corners && to > 1 { (from - 1) as f32 / (to - 1) as f32 } else { from as f32 / to as f32 }
 }
 
 #[expect(
@@ -377,10 +369,23 @@ fn nearest(at: u64, [from, to]: [u64; 2], align_corners: bool, half_pixel_center
     clippy::cast_sign_loss,
     reason = "as TFLM does"
 )]
-fn lower_float(at: u64, [from, to]: [u64; 2], align_corners: bool, half_pixel_centers: bool) -> Option<u64> {
-    let scale = if align_corners && to > 1 { (from - 1) as f32 / (to - 1) as f32 } else { from as f32 / to as f32 };
+fn nearest(at: u64, sizes: [u64; 2], align_corners: bool, half_pixel_centers: bool) -> Option<u64> {
+    let scale = scale(sizes, align_corners);
+    let place = (at as f32 + if half_pixel_centers { 0.5 } else { 0.0 }) * scale;
+    let place = if align_corners { place.round() } else { place.floor() };
+    Some((place.max(0.0) as u64).min(sizes[0].checked_sub(1)?))
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as TFLM does"
+)]
+fn lower_float(at: u64, sizes: [u64; 2], align_corners: bool, half_pixel_centers: bool) -> Option<u64> {
+    let scale = scale(sizes, align_corners);
     let place = if half_pixel_centers { (at as f32 + 0.5) * scale - 0.5 } else { at as f32 * scale };
-    Some((place.floor().max(0.0) as u64).min(from.checked_sub(1)?))
+    Some((place.floor().max(0.0) as u64).min(sizes[0].checked_sub(1)?))
 }
 
 /// In fixed point with 10 bits behind the point.
