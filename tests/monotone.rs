@@ -56,13 +56,12 @@ fn the_values_that_are_dearest_to_recompute_are_swapped() {
 }
 
 /// In a network of a thousand layers, a swap is chosen thousands of times. If each choice looked at every block again,
-/// the work for one plan would be more than the whole fit may do, and the first schedule that fits would take six times
-/// longer than the original.
+/// or if estimates took all the work, the first schedule that fits would take six, or twice, as long as the original.
 #[test]
 #[ignore = "long: ./ci.sh test runs it"]
 fn a_network_of_a_thousand_layers_fits_in_a_fifth_of_its_memory() {
     let overhead = of_resnet(1001, 16, 20, Using::ALL);
-    assert!(overhead < 1.2, "{overhead}");
+    assert!(overhead < 0.25, "{overhead}");
 }
 
 /// The overhead of a fit of a residual network in training. `percent` is the limit, in percent of the max load; `using`

@@ -47,8 +47,17 @@ impl Budget {
         self.of_order = self.spent.saturating_add(work);
     }
 
+    const fn end(&self, found: bool) -> u64 {
+        if found { self.of_order } else { self.until_found }
+    }
+
     pub(super) const fn is_spent(&self, found: bool) -> bool {
-        self.spent > if found { self.of_order } else { self.until_found }
+        self.spent > self.end(found)
+    }
+
+    /// What is spent once half of what is left is.
+    pub(super) const fn halfway(&self, found: bool) -> u64 {
+        self.spent.saturating_add(self.end(found).saturating_sub(self.spent) / 2)
     }
 }
 
@@ -62,6 +71,7 @@ mod tests {
         budget.begin_order(0);
         budget.spend(10);
         assert!(!budget.is_spent(false));
+        assert_eq!((budget.halfway(false), budget.halfway(true)), (10, 10 + (OF_ORDER - 10) / 2));
         budget.spend(1);
         assert!(budget.is_spent(false) && !budget.is_spent(true));
         budget.spend(OF_ORDER);

@@ -103,6 +103,14 @@ impl<'a, 'w, 's> Fitter<'a, 'w, 's> {
         self.stage
     }
 
+    pub(super) const fn spent(&self) -> u64 {
+        self.stage.kept.budget.spent()
+    }
+
+    pub(super) const fn halfway(&self) -> u64 {
+        self.stage.kept.halfway()
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.cutoff() <= 0.0 || self.stage.kept.is_spent()
     }

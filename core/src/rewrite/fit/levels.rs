@@ -55,6 +55,8 @@ struct Estimates<'e, 'a, 'w, 's> {
     work: u64,
     found: [Estimate; LOOKS],
     len: usize,
+    /// Work spent: what is left then is for the schedules.
+    end: u64,
 }
 
 impl Estimates<'_, '_, '_, '_> {
@@ -64,7 +66,10 @@ impl Estimates<'_, '_, '_, '_> {
         let little = self.fitter.recorded().time_ns() as f64 * LITTLE;
         let most = (self.best().0 + little) * POOR;
         let most = most.min(self.fitter.best() * POOR);
-        if !known && let Some(found) = self.found.get_mut(self.len) {
+        if !known
+            && self.fitter.spent() < self.end
+            && let Some(found) = self.found.get_mut(self.len)
+        {
             *found = (self.fitter.estimate(self.work, level, most)?.unwrap_or(f64::INFINITY), level);
             self.len += 1;
         }
@@ -144,7 +149,8 @@ fn spare(fitter: &mut Fitter<'_, '_, '_>, work: u64, (added, level): Estimate) -
 
 fn estimates(fitter: &mut Fitter<'_, '_, '_>, work: u64, limit: u64, peak: u64) -> Result<[Estimate; LOOKS], Error> {
     let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
-    let mut estimates = Estimates { fitter, work, found: [none; LOOKS], len: 0 };
+    let end = fitter.halfway();
+    let mut estimates = Estimates { fitter, work, found: [none; LOOKS], len: 0, end };
     let time = estimates.fitter.recorded().time_ns();
     let (step, part) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
     for n in 1..=LOADS {

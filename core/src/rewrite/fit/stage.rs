@@ -231,6 +231,10 @@ impl<'a> Kept<'a, '_> {
         self.budget.is_spent(self.best.is_some())
     }
 
+    pub(super) const fn halfway(&self) -> u64 {
+        self.budget.halfway(self.best.is_some())
+    }
+
     pub(super) const fn is_enough(&self) -> bool {
         self.best.is_some() && self.is_spent()
     }
