@@ -126,6 +126,12 @@ Examples:
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Prints errors alone, and what was asked for by name: --json, files
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Tells on standard error what is read and written meanwhile
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -145,7 +151,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
-    /// What a memory snapshot of PyTorch shows: what fragmentation costs, what a plan would take, who holds the peak
+    /// What a memory snapshot of PyTorch, or a log of RMM, shows: what fragmentation costs, what a plan would take, who
+    /// holds the peak
     Doctor(DoctorArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
@@ -429,6 +436,9 @@ pub(crate) struct CheckArgs {
     pub(crate) plan: String,
     /// The file that `sublet plan --certificate` wrote
     pub(crate) certificate: String,
+    /// Prints one JSON object: the certificate, where it tells the truth
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The options of commands that only read.
@@ -443,12 +453,15 @@ pub(crate) struct InputArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// A pickle of `torch.cuda.memory._dump_snapshot` or of `torch.cuda.memory_snapshot()`, of any length; nothing in it is
-    /// run; - is standard input
+    /// A pickle of `torch.cuda.memory._dump_snapshot` or of `torch.cuda.memory_snapshot()`, of any length, nothing in it is
+    /// run; or a log of RMM; - is standard input
     pub(crate) snapshot: String,
     /// Another snapshot, from before: tells who holds more at the peak since then, and who less
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) before: Option<String>,
+    /// Draws who holds what from event to event
+    #[arg(long, value_name = "HTML", value_parser = report_name)]
+    pub(crate) report: Option<String>,
     /// Prints one JSON object, with all holders of the peak and their stacks
     #[arg(long)]
     pub(crate) json: bool,
@@ -464,6 +477,9 @@ pub(crate) struct CompareArgs {
     /// The memories of a board, as in `plan`
     #[arg(long, value_name = "BOARD", value_parser = Board::named, conflicts_with = "bank")]
     pub(crate) board: Option<Board>,
+    /// Draws a bar for each solver and allocator
+    #[arg(long, value_name = "HTML", value_parser = report_name, conflicts_with_all = ["bank", "board"])]
+    pub(crate) report: Option<String>,
 }
 
 impl CompareArgs {
@@ -488,6 +504,9 @@ pub(crate) struct ConvertArgs {
     /// For a model, as LP text: outputs may reach into inputs as far as these kernels have read them
     #[arg(long, visible_alias = "overlap", value_name = "KERNELS")]
     pub(crate) kernels: Option<Kernels>,
+    /// Prints one JSON object: what was written
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

@@ -33,8 +33,9 @@ use clap::{CommandFactory, Parser};
 use args::{Command, CommandLine};
 use commands::{check, compare, convert, doctor, fit, generate, plan, stats, sweep, verify};
 use failure::Failure;
-pub use library::{doctor, size};
+pub use library::{Fit, doctor, size};
 pub use problem::Problem;
+use text::voice;
 
 /// Runs the command that the arguments of the process ask for; returns the exit status.
 #[must_use]
@@ -46,7 +47,10 @@ pub fn run() -> ExitCode {
 #[must_use]
 pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> u8 {
     let command = match CommandLine::try_parse_from(args) {
-        Ok(line) => line.command,
+        Ok(line) => {
+            voice::set(line.quiet, line.verbose);
+            line.command
+        }
         Err(e) => {
             // If standard error is closed, only the exit status is left.
             let _ = e.print();

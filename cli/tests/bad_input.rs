@@ -490,7 +490,7 @@ fn wrong_usage() {
 fn a_trace_that_frees_nothing_is_not_fitted() {
     let folder = Folder::new();
     let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,malloc,b,8,1\n5,read,a,,1\n9,write,b,,1\n"));
-    for args in [&["fit", &file, "--limit", "8"][..], &["sweep", &file]] {
+    for args in [&["fit", &file, "--limit", "8B"][..], &["sweep", &file]] {
         let ran = sublet(args);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
         assert!(ran.err.contains("expected rows of the event free"), "{ran:?}");

@@ -48,7 +48,7 @@ fn snapshot(events: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Two blocks with a hole between them that a third does not fit into.
-fn fragmented() -> Vec<u8> {
+pub(crate) fn fragmented() -> Vec<u8> {
     let none = || pickle::list(&[]);
     let events = [
         event("segment_alloc", 0, 20 * MIB, none()),
@@ -185,6 +185,40 @@ fn what_a_snapshot_does_not_tell_is_not_made_up() {
     let told = sublet(&["doctor", &file, "--json"]).json();
     assert_eq!((&told["reserved"], &told["lost"]), (&json!(null), &json!(null)));
     assert_eq!(told["holders"][0]["place"], "not told, or from before the recording");
+}
+
+/// A log of RMM: who holds what by thread and stream, what a plan takes, and what it would take with what failed.
+#[test]
+fn a_log_of_rmm_is_diagnosed_too() {
+    let folder = Folder::new();
+    let rows = [
+        "1,10:00:00.1,allocate,0x1000,4194304,7",
+        "2,10:00:00.2,allocate,0x9000000,8388608,8",
+        "2,10:00:00.3,allocate failure,(nil),16777216,8",
+        "1,10:00:00.4,free,0x1000,4194304,7",
+        "1,10:00:00.5,allocate,0x1000,2097152,7",
+        "1,10:00:00.6,free,0x5000000,1048576,7",
+    ];
+    let log = folder.file("rmm.csv", format!("Thread,Time,Action,Pointer,Size,Stream\n{}\n", rows.join("\n")));
+    let ran = sublet(&["doctor", &log, "--json"]);
+    let told = ran.json();
+    for (what, mib) in [("in_use", 13), ("plan", 13), ("lower_bound", 13)] {
+        assert_eq!(told[what], mib * MIB, "{what}: {told}");
+    }
+    assert_eq!((&told["device"], &told["reserved"], &told["lost"]), (&json!(null), &json!(null), &json!(null)));
+    // 1 MiB from before the log, 4 and 8 of the log, and the 16 that were asked for.
+    assert_eq!(
+        told["refused"],
+        json!([{ "event": 2, "bytes": 16 * MIB, "device_free": null, "reserved": null, "reserved_free": null,
+                 "plan": 29 * MIB, "verdict": "unknown" }])
+    );
+    let holders: Vec<_> = told["holders"].as_array().unwrap().iter().map(|h| (&h["place"], &h["bytes"])).collect();
+    let expected = [("thread 2, stream 8", 8 * MIB), ("thread 1, stream 7", 4 * MIB)];
+    let expected = expected.map(|(place, bytes)| (json!(place), json!(bytes)));
+    assert_eq!(holders[..2], expected.each_ref().map(|(place, bytes)| (place, bytes)));
+    assert_eq!(holders[2].0, "not told, or from before the recording");
+    let page = sublet(&["doctor", &log]).out;
+    assert!(page.contains("take 29.00 MiB; how much there was is not told"), "{page}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn a_limit_may_be_a_part_of_the_peak() {
 fn an_instance_cannot_be_fitted() {
     let folder = Folder::new();
     let instance = folder.file("i.csv", "id,lower,upper,size\na,0,2,8\n");
-    let ran = sublet(&["fit", &instance, "--limit", "8"]);
+    let ran = sublet(&["fit", &instance, "--limit", "8B"]);
     assert_eq!(ran.status, 2);
     assert!(ran.err.contains("expected a trace"), "{ran:?}");
 }

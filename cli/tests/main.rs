@@ -23,3 +23,4 @@ mod support;
 mod sweep;
 mod tflite;
 mod timeline;
+mod voice;

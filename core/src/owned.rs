@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use crate::place::{self, Options, Solver, Summary};
-use crate::rewrite::fit::{self, Lengths, Output};
+use crate::rewrite::fit::{self, Fitted, Lengths, Output};
 use crate::simulate::{Run, Timing};
 use crate::trace::graph::{self, Graph};
 use crate::trace::liveness::{self, Residency};
@@ -211,18 +211,23 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
         names: &mut vec![Residency::default(); lengths.residencies],
         offsets: &mut vec![0; lengths.residencies],
     };
-    let fitted = fit::fit_watched(recorded, options, scratch.lend(), output, watch)?;
-    let plan = fitted.schedule.plan();
-    Ok(Fit {
-        rows: fitted.schedule.rows().to_vec(),
-        timings: fitted.schedule.timings().to_vec(),
-        blocks: plan.blocks().to_vec(),
-        residencies: fitted.schedule.names().to_vec(),
-        offsets: plan.offsets().to_vec(),
-        footprint: plan.peak(),
-        original_peak: fitted.original_peak,
-        run: *fitted.schedule.run(),
-    })
+    fit::fit_watched(recorded, options, scratch.lend(), output, watch).map(|fitted| Fit::from(&fitted))
+}
+
+impl From<&Fitted<'_>> for Fit {
+    fn from(fitted: &Fitted<'_>) -> Self {
+        let plan = fitted.schedule.plan();
+        Self {
+            rows: fitted.schedule.rows().to_vec(),
+            timings: fitted.schedule.timings().to_vec(),
+            blocks: plan.blocks().to_vec(),
+            residencies: fitted.schedule.names().to_vec(),
+            offsets: plan.offsets().to_vec(),
+            footprint: plan.peak(),
+            original_peak: fitted.original_peak,
+            run: *fitted.schedule.run(),
+        }
+    }
 }
 
 /// Rewrites a trace for each of several limits, in bytes, on the device memory that it takes; `options.limit` is not

@@ -8,51 +8,95 @@ use std::time::{Duration, Instant};
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
-use sublet_core::owned;
 use sublet_core::rewrite::fit::{Means, Options, Progress, Tried, Using};
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Event, Op, Recorded};
+use sublet_core::trace::{Event, Op};
 
 use crate::place::deadline;
 use crate::problem::Problem;
-use crate::{refused, wrong};
+use crate::{refused, unplanned, wrong};
 
 /// The result of a fit: a verified schedule, which is the trace of the rewritten iteration, and its figures. The rows
 /// of the trace are its events; each array has an element for each row, but for `offsets`.
-#[pyclass(frozen, get_all, module = "sublet._sublet")]
+#[pyclass(frozen, module = "sublet._sublet")]
 pub struct Fitted {
     /// The event of each row: 0 malloc, 1 free, 2 read, 3 write, 4 swap out (copy to the host), 5 swap in (copy back).
+    #[pyo3(get)]
     event: Py<PyArray1<u8>>,
     /// The number of each row's block. The mask of block `b` (one bit for each element, kept in place of the block) has
     /// the number `b` plus the number of blocks.
+    #[pyo3(get)]
     block: Py<PyArray1<u32>>,
     /// For each row that is a malloc, the size of the block in bytes; of no meaning for other rows.
+    #[pyo3(get)]
     bytes: Py<PyArray1<u64>>,
     /// The number of the operator that each row belongs to; -1 for none.
+    #[pyo3(get)]
     op: Py<PyArray1<i64>>,
     /// Whether each row belongs to a recomputation: to a run of its operator after the first.
+    #[pyo3(get)]
     again: Py<PyArray1<bool>>,
     /// The simulated time at which each row begins, in ns from the start of the iteration.
+    #[pyo3(get)]
     begin_ns: Py<PyArray1<f64>>,
     /// The simulated time at which each row ends, in ns from the start of the iteration.
+    #[pyo3(get)]
     end_ns: Py<PyArray1<f64>>,
     /// For each malloc, in the order of the rows, the offset at which its block is placed, in bytes from the start of
     /// the arena.
+    #[pyo3(get)]
     offsets: Py<PyArray1<u64>>,
     /// The memory that the schedule takes on the device: the highest end of a block, in bytes from the start of the
     /// arena.
+    #[pyo3(get)]
     footprint: u64,
     /// The most bytes of blocks that are allocated on the device at once.
+    #[pyo3(get)]
     peak_load: u64,
     /// The most bytes of blocks that are allocated at once in the original iteration, before it was rewritten.
+    #[pyo3(get)]
     original_peak: u64,
     /// How much longer the schedule takes than the original iteration, as a fraction: simulated time over the
     /// original's, minus 1.
+    #[pyo3(get)]
     overhead: f64,
     /// The bytes of all copies between device and host, both directions added up.
+    #[pyo3(get)]
     swapped_bytes: u64,
     /// The time that recomputed operators take, in ns.
+    #[pyo3(get)]
     recomputed_ns: u64,
+    /// No schedule within the limit has a lower overhead; None where no bound is known.
+    #[pyo3(get)]
+    lower_bound: Option<f64>,
+    /// The same for schedules that keep the recorded order.
+    #[pyo3(get)]
+    lower_bound_in_order: Option<f64>,
+    /// The schedule as the library of the command line holds it.
+    inner: sublet_cli::Fit,
+}
+
+#[pymethods]
+impl Fitted {
+    /// What was tried, as a JSON array.
+    fn tried(&self) -> PyResult<String> {
+        self.inner.tried().map_err(refused)
+    }
+
+    /// The gaps between the uses of a block, as a JSON array.
+    fn gaps(&self, py: Python<'_>, problem: &Problem, block: &str) -> PyResult<String> {
+        py.detach(|| self.inner.gaps(&problem.inner, block)).map_err(wrong)
+    }
+
+    /// The schedule as a page of HTML.
+    fn page(&self, py: Python<'_>, problem: &Problem) -> PyResult<String> {
+        py.detach(|| self.inner.page(&problem.inner)).map_err(refused)
+    }
+
+    /// Writes the schedule: a picture if the name ends in `.html` or `.svg`, otherwise a folder of three files.
+    fn save(&self, py: Python<'_>, problem: &Problem, file: &str) -> PyResult<()> {
+        py.detach(|| self.inner.save(&problem.inner, file)).map_err(wrong)
+    }
 }
 
 /// The progress of a fit, shared between the thread that fits and the one that waits for it.
@@ -77,6 +121,11 @@ pub enum Links {
 }
 
 impl Links {
+    /// What pages call the device.
+    fn name(&self) -> &str {
+        if let Self::Named(name) = self { name } else { "measured" }
+    }
+
     /// The device. `ValueError` if there is none of this name, if a bandwidth is not above 0, or if the latency is
     /// negative; also if a figure is not finite.
     fn device(&self) -> PyResult<Device> {
@@ -102,10 +151,12 @@ impl Links {
     }
 }
 
-/// What a caller has asked for: a fit with these options, until this time, with reports of its progress.
+/// What a caller has asked for: a fit with these options on the device of this name, until this time, with reports of its progress.
 struct Asked {
     /// The options of the fit, among them the limit in bytes.
     options: Options,
+    /// What pages call the device.
+    device: String,
     /// When the fit has to end; `None` if it may take any time.
     until: Option<Instant>,
     /// A Python function that is called with the progress: seconds since the begin, schedules tried, and the least
@@ -137,14 +188,13 @@ impl Told {
 
 /// Runs a fit on a thread of its own. Ten times a second the calling thread looks for Ctrl-C, and reports the progress.
 /// On Ctrl-C `KeyboardInterrupt` is raised, and the thread that fits ends at its next report of progress.
-fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fit> {
-    let Asked { options, until, progress } = asked;
+fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<sublet_cli::Fit> {
+    let Asked { options, device, until, progress } = asked;
     let (done, wait) = mpsc::channel();
     let (inner, told) = (Arc::clone(&problem.inner), Arc::new(Told::default()));
     let (begin, watched) = (Instant::now(), Arc::clone(&told));
     let time_ns = inner.recorded().and_then(|r| r.rows.last().map(|row| row.time_ns)).unwrap_or(0);
     thread::spawn(move || {
-        let recorded = inner.recorded().unwrap_or(Recorded::new(&[], 0));
         let mut watch = |progress: &Progress| {
             if let Progress::Tried(tried) = progress {
                 watched.note(tried, options.limit);
@@ -153,12 +203,12 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
             if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         // Sending fails if no thread waits any more: the result is not needed then.
-        let _ = done.send(owned::fit_watched(&recorded, &options, &mut watch));
+        let _ = done.send(inner.fit(&options, &device, &mut watch));
     });
     py.detach(move || {
         loop {
             match wait.recv_timeout(Duration::from_millis(100)) {
-                Ok(fitted) => return fitted.map_err(|e| refused(problem.inner.message(&e))),
+                Ok(fitted) => return fitted.map_err(|e| unplanned(&problem.inner, &e)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     let heard = Python::attach(|py| {
                         py.check_signals()?;
@@ -208,7 +258,9 @@ pub fn fit(
     }
     let work = Options::DEFAULT_WORK.saturating_mul(effort);
     let options = Options { using: means, keep_persistent, alignment, work, ..Options::new(limit, device.device()?) };
-    let fitted = fitted(py, problem, Asked { options, until: deadline(time_limit)?, progress })?;
+    let until = deadline(time_limit)?;
+    let inner = fitted(py, problem, Asked { options, device: device.name().into(), until, progress })?;
+    let fitted = &inner.schedule;
     let rows = &fitted.rows;
     let event = |event| match event {
         Event::Malloc => 0,
@@ -230,12 +282,15 @@ pub fn fit(
         again: rows.iter().map(|r| matches!(r.op, Op::Rerun(_))).collect::<Vec<bool>>().into_pyarray(py).unbind(),
         begin_ns: fitted.timings.iter().map(|t| t.begin).collect::<Vec<f64>>().into_pyarray(py).unbind(),
         end_ns: fitted.timings.iter().map(|t| t.end).collect::<Vec<f64>>().into_pyarray(py).unbind(),
-        offsets: fitted.offsets.into_pyarray(py).unbind(),
+        offsets: fitted.offsets.clone().into_pyarray(py).unbind(),
         footprint: fitted.footprint,
         peak_load: fitted.run.peak_load,
         original_peak: fitted.original_peak,
         overhead: fitted.run.overhead(),
         swapped_bytes: fitted.run.swapped_bytes,
         recomputed_ns: fitted.run.recomputed_ns,
+        lower_bound: inner.lower_bound,
+        lower_bound_in_order: inner.lower_bound_in_order,
+        inner,
     })
 }

@@ -11,6 +11,7 @@ mod torch;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use sublet_core::Error;
 
 pyo3::create_exception!(
     _sublet,
@@ -37,6 +38,14 @@ mod _sublet {
     use super::torch::{device_statistics, throw_by};
     #[pymodule_export]
     use super::{bytes_of, doctor, run};
+    use pyo3::prelude::*;
+
+    /// An error that names no figure has none.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let class = module.py().get_type::<PlanError>();
+        ["least", "needed"].iter().try_for_each(|figure| class.setattr(figure, module.py().None()))
+    }
 }
 
 /// Runs the command line with these arguments, the first of which is the program's name. Returns the exit status.
@@ -62,6 +71,23 @@ fn bytes_of(text: &str, peak: Option<u64>) -> PyResult<u64> {
 /// Makes the Python exception `PlanError` with this message.
 fn refused(message: impl ToString) -> PyErr {
     PlanError::new_err(message.to_string())
+}
+
+/// Makes the Python exception `PlanError` of an error of core, with its figures in bytes: `least`, a limit that is known to
+/// work, and `needed`, below which it is proved that none does.
+fn unplanned(problem: &sublet_cli::Problem, error: &Error) -> PyErr {
+    let (least, needed) = match *error {
+        Error::OverLimit { least, .. } => (Some(least), None),
+        Error::Impossible { needed, .. } => (None, Some(needed)),
+        Error::OverCapacity { peak, lower_bound, .. } => (Some(peak), error.is_impossible().then_some(lower_bound)),
+        _ => (None, None),
+    };
+    let refusal = refused(problem.message(error));
+    let told = Python::attach(|py| {
+        let refusal = refusal.value(py);
+        refusal.setattr("least", least).and_then(|()| refusal.setattr("needed", needed))
+    });
+    told.err().unwrap_or(refusal)
 }
 
 /// Makes the Python exception `ValueError`: an argument is wrong, whatever is planned.

@@ -10,7 +10,7 @@ use sublet_core::{Constraints, owned};
 
 use crate::arrays::Column;
 use crate::problem::Problem;
-use crate::{refused, wrong};
+use crate::{unplanned, wrong};
 
 /// A plan: the offsets of the blocks, the peak, the max load (the most bytes alive at once) and a lower bound on the
 /// peak, all in bytes; and the name of the solver that found it.
@@ -71,7 +71,7 @@ pub fn place<'py>(
     if let Some(signal) = signal {
         return Err(signal);
     }
-    let plan = planned.map_err(|e| refused(problem.inner.message(&e)))?;
+    let plan = planned.map_err(|e| unplanned(&problem.inner, &e))?;
     let offsets = plan.offsets.into_pyarray(py);
     Ok((offsets, plan.peak, plan.max_load, plan.lower_bound, plan.solver.name()))
 }
@@ -90,5 +90,5 @@ pub fn verify(
     let blocks = problem.inner.blocks();
     let offsets = problem.offsets(&offsets)?;
     let constraints = Constraints { capacity, alignment };
-    py.detach(|| owned::verify(blocks, &offsets, &constraints)).map_err(|e| refused(problem.inner.message(&e)))
+    py.detach(|| owned::verify(blocks, &offsets, &constraints)).map_err(|e| unplanned(&problem.inner, &e))
 }

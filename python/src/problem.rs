@@ -7,6 +7,7 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use sublet_core::Block;
+use sublet_core::rewrite::fit::Means;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 
@@ -242,6 +243,12 @@ impl Problem {
     #[getter]
     fn names(&self) -> Vec<String> {
         self.inner.names().to_vec()
+    }
+
+    /// The names of the means that a fit uses where none are named.
+    fn usual_means(&self) -> Vec<&'static str> {
+        let using = self.inner.usual_means();
+        Means::ALL.iter().filter(|&&means| using.has(means)).map(|means| means.name()).collect()
     }
 
     /// The blocks as columns: start and end of the lifetime in steps, size and alignment in bytes.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _sublet
@@ -18,6 +20,18 @@ MALLOC, FREE, READ, WRITE, SWAP_OUT, SWAP_IN = range(6)
 
 TRANSIENT, ITERATION, PERSISTENT = range(3)
 """How long the memory of a tensor is needed: to its last reader, to the end of the iteration, always."""
+
+
+def whole(what: str, number: int | float) -> int:
+    """The number as an integer. ValueError says that it is none, is negative, or has more than 64 bits.
+
+    >>> whole("capacity", 4.0)
+    4
+    """
+    is_number = isinstance(number, (int, float, np.integer, np.floating)) and not isinstance(number, bool)
+    if not is_number or not 0 <= number < 2**64 or number != int(number):
+        raise ValueError(f"{what} {number}: expected a whole number from 0 to {2**64 - 1}")
+    return int(number)
 
 
 @dataclass
@@ -47,7 +61,11 @@ class Operators:
         kind: str = "",
         element: int = 4,
     ) -> int:
-        """Adds an operator, and returns its number."""
+        """Adds an operator, and returns its number. ValueError if there is no such kind or element."""
+        if kind not in ("", "relu", "relu_backward"):
+            raise ValueError(f'{name}: there is no kind {kind}; there are "relu", "relu_backward", and "" for all others')
+        if element not in (1, 2, 4, 8):
+            raise ValueError(f"{name}: an element has 1, 2, 4 or 8 bytes, not {element}")
         self.names.append(name)
         self.rerun.append(int(rerun))
         self.in_place.append(int(in_place))
@@ -118,14 +136,18 @@ class Graph:
     """By operator: the memory that it needs only while it runs, in bytes."""
     time_ns: list[int] = field(default_factory=list)
     """By operator: how long it runs, in ns."""
+    writers: dict[int, str] = field(default_factory=dict, repr=False)
+    """The operator that writes each tensor, of those that are not persistent."""
 
     def tensor(self, name: str, bytes: int, storage: int = TRANSIENT) -> int:
         """Adds a tensor of so many bytes, and returns its number. `storage` is `sublet.TRANSIENT` (its memory is needed
         up to its last reader), `sublet.ITERATION` (to the end of the iteration) or `sublet.PERSISTENT` (always). In the
         rows of a fit, one more operator, whose number is that of the operators, reads all tensors of `sublet.ITERATION`
-        at the end."""
+        at the end. ValueError if the size or the storage is none."""
+        if storage not in (TRANSIENT, ITERATION, PERSISTENT):
+            raise ValueError(f"{name}: storage {storage} is none of TRANSIENT, ITERATION and PERSISTENT")
+        self.bytes.append(whole(f"bytes of {name}", bytes))
         self.names.append(name)
-        self.bytes.append(bytes)
         self.storage.append(storage)
         return len(self.bytes) - 1
 
@@ -141,18 +163,36 @@ class Graph:
     ) -> int:
         """Adds an operator that reads and writes tensors, and returns its number. `workspace` is the memory that the
         operator needs only while it runs, in bytes; `known` are the other arguments of `Operators.add`. TypeError if an
-        input or output is no number."""
-        for what, tensors in (("inputs", inputs), ("outputs", outputs)):
-            for tensor in tensors:
-                if isinstance(tensor, bool) or not hasattr(tensor, "__index__"):
-                    raise TypeError(f"{what} of {name}: expected the numbers that tensor() returns, found {tensor!r}")
-        self.inputs += inputs
-        self.outputs += outputs
+        input or output is no number; ValueError if no tensor has the number, if a tensor would be written twice, or if another
+        argument is wrong. The graph is then as it was."""
+        reads = self._numbers(f"inputs of {name}", inputs)
+        writes = self._numbers(f"outputs of {name}", outputs)
+        for tensor in writes:
+            again = writes.count(tensor) > 1
+            if again or tensor in self.writers:
+                writer = name if again else self.writers[tensor]
+                raise ValueError(f"{name} writes {self.names[tensor]}, which {writer} writes; one operator writes a tensor")
+        workspace, time_ns = whole(f"workspace of {name}", workspace), whole(f"time_ns of {name}", time_ns)
+        number = self.operators.add(name, **known)
+        self.writers.update((tensor, name) for tensor in writes if self.storage[tensor] != PERSISTENT)
+        self.inputs += reads
+        self.outputs += writes
         self.input_starts.append(len(self.inputs))
         self.output_starts.append(len(self.outputs))
         self.workspace.append(workspace)
         self.time_ns.append(time_ns)
-        return self.operators.add(name, **known)
+        return number
+
+    def _numbers(self, what: str, tensors: Sequence[int]) -> list[int]:
+        numbers = []
+        for tensor in tensors:
+            if isinstance(tensor, bool) or not hasattr(tensor, "__index__"):
+                raise TypeError(f"{what}: expected the numbers that tensor() returns, found {tensor!r}")
+            number = operator.index(tensor)
+            if not 0 <= number < len(self.bytes):
+                raise ValueError(f"{what}: there is no tensor {number}; there are {len(self.bytes)}")
+            numbers.append(number)
+        return numbers
 
     def problem(self) -> Problem:
         """The graph as a problem for the planner. PlanError names the tensor or operator that is wrong."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import json
 import os
-import re
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _sublet
-from ._problem import Input, Problem, problem_of
+from ._problem import Input, Problem, problem_of, whole
 
 DEFAULT_DEVICE = "gtx1080ti"
-
-_sublet.PlanError.least = None
-_sublet.PlanError.needed = None
+NOT_RECOMPUTED = (
+    "no operator is recomputed, since nothing says which give the same result: Operators and NAME.ops.csv beside NAME.csv do; "
+    'with using=["swap", "recompute"] it is assumed that all do'
+)
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,17 @@ class Plan:
         return self.problem.page(self.offsets, self.solver)
 
     def _repr_html_(self) -> str:
-        page = html.escape(self.html(), quote=True)
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 36em; border: 0"></iframe>'
+        return framed(self.html())
 
     def __repr__(self) -> str:
         ratio = self.peak / self.max_load if self.max_load else 1.0
         known = "optimal" if self.optimal else f"at least {self.lower_bound}"
         return f"<sublet.Plan: {len(self.offsets)} blocks in {self.peak} bytes, ratio {ratio:.6f}, {known}>"
+
+
+def framed(page: str) -> str:
+    """A page as a part of a notebook."""
+    return f'<iframe srcdoc="{html.escape(page, quote=True)}" style="width: 100%; height: 36em; border: 0"></iframe>'
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,41 @@ class Fit:
                 spans.append(Span(kinds[event], op, (block,), again, begin, end))
         return spans
 
+    @property
+    def lower_bound(self) -> float | None:
+        """No schedule within the limit has a lower overhead; None where no bound is known, as where operators may move."""
+        return self.schedule.lower_bound
+
+    @property
+    def lower_bound_in_order(self) -> float | None:
+        """No schedule within the limit that keeps the recorded order has a lower overhead; None where no bound is known."""
+        return self.schedule.lower_bound_in_order
+
+    def explain(self, block: str | None = None) -> Any:
+        """Why the schedule is as it is, in rows: a DataFrame if pandas is installed, otherwise a list.
+
+        Without a block: the ways to combine the means that were tried, in order. `tried` schedules were placed, `fit` of them
+        within the limit, at `overhead_ns` at least; `over` is the least footprint of the others, in bytes; `won` tells which way
+        made the result. With a block: what was done between its uses (`choice`: kept, swapped, recomputed), what that costs
+        (`cost_ns`), and what the alternatives would have: `swap_ns`, `recompute_ns`, `load_if_kept` in bytes.
+        """
+        if block is not None:
+            return frame(json.loads(self.schedule.gaps(self.problem, block)))
+        columns = ("strategy", "as_recorded", "order", "tried", "fit", "overhead_ns", "over", "won")
+        return frame([{column: way.get(column) for column in columns} for way in json.loads(self.schedule.tried())])
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Writes the schedule: a picture if the name ends in `.html` or `.svg`, otherwise a folder with `rewritten.csv`,
+        `plan.csv` and, for Perfetto, `timeline.json`."""
+        self.schedule.save(self.problem, os.fspath(file))
+
+    def html(self) -> str:
+        """The memory map, and what runs and is copied when, as a page of HTML that needs no other file."""
+        return self.schedule.page(self.problem)
+
+    def _repr_html_(self) -> str:
+        return framed(self.html())
+
     def __repr__(self) -> str:
         s = self.schedule
         return f"<sublet.Fit: {s.original_peak} bytes in {s.footprint}, {100 * s.overhead:.2f} % of time>"
@@ -159,18 +199,6 @@ def bytes_of(size: int | float | str, peak: int | None = None, what: str = "limi
         return _sublet.bytes_of(size, peak)
     except ValueError as e:
         raise ValueError(f"{what}: {e}") from None
-
-
-def whole(what: str, number: int | float) -> int:
-    """The number as an integer. ValueError says that it is none, is negative, or has more than 64 bits.
-
-    >>> whole("capacity", 4.0)
-    4
-    """
-    is_number = isinstance(number, (int, float, np.integer, np.floating)) and not isinstance(number, bool)
-    if not is_number or not 0 <= number < 2**64 or number != int(number):
-        raise ValueError(f"{what} {number}: expected a whole number from 0 to {2**64 - 1}")
-    return int(number)
 
 
 def plan(
@@ -194,7 +222,7 @@ def plan(
     `[start, end)`, and `size` in bytes. `block_alignment` is the alignment of each block in bytes; `pin` is the offset
     at which a block must lie in bytes, negative for none. `effort` multiplies the work of the search, `time_limit` is
     in seconds. Floats in columns have to be whole. PlanError names the block that cannot be planned, or says what
-    capacity would be enough. ValueError names an argument that is wrong whatever the blocks are.
+    capacity would be enough, and has it as `least`; where none is, `needed` is what every plan takes. ValueError names an argument that is wrong whatever the blocks are.
     """
     if source is not None:
         if any(column is not None for column in (start, end, size, block_alignment, pin, ids)):
@@ -261,9 +289,9 @@ def fit(
     """Rewrites a recorded iteration so that its footprint is at most `limit`, at the least overhead that is found.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
-    means: swap, recompute, in-place, relu; or it is the name of one; by default swap and recompute. With `reorder`, as by
-    default where `using` is not given, the operators run in another order, except those that keep their place. `device`
-    is a name, or the measured figures of a device. With `keep_persistent`, the blocks that persist all stay on the
+    means: swap, recompute, in-place, relu, order; or it is the name of one; by default, as on the command line, all of which
+    some operator makes use, recomputation only where it is said which give the same result. `reorder` adds the means order, or
+    with False leaves it out: operators run in another order, except those that keep their place. `device` is a name, or the measured figures of a device. With `keep_persistent`, the blocks that persist all stay on the
     device, because their memory belongs to somebody else.
     `alignment` is that of all blocks, in bytes. `effort` multiplies the work of the search: with 8 many small networks
     get faster schedules, and a few slower ones. After `time_limit` seconds the result is the best schedule so far.
@@ -274,9 +302,14 @@ def fit(
     """
     problem = problem_of(source)
     most = bytes_of(limit, max_load(problem))
-    means = ["swap", "recompute"] if using is None else [using] if isinstance(using, str) else list(using)
-    if reorder or (reorder is None and using is None):
-        means.append("order")
+    if using is None:
+        means = problem.usual_means()
+        if problem.names and "recompute" not in means:
+            warnings.warn(NOT_RECOMPUTED, stacklevel=2)
+    else:
+        means = [using] if isinstance(using, str) else list(using)
+    if reorder is not None:
+        means = [name for name in means if name != "order"] + ["order"] * reorder
     line = Line() if progress or (progress is None and sys.stderr.isatty()) else None
     try:
         fitted = _sublet.fit(
@@ -290,26 +323,34 @@ def fit(
             time_limit=time_limit,
             progress=line,
         )
-    except _sublet.PlanError as e:
-        known = re.search(r"one within (?:[\d.]+ \w+ \()?(\d+) bytes\)? was", str(e))
-        e.least = int(known[1]) if known else None
-        needed = re.search(r"is possible: (?:[\d.]+ \w+ \()?(\d+) bytes\)? have", str(e))
-        e.needed = int(needed[1]) if needed else None
-        raise
     finally:
         if line is not None:
             line.end()
     return Fit(problem, fitted, most)
 
 
-def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: Any) -> Any:
+def sweep(
+    source: Input,
+    limits: Iterable[int | str] | None = None,
+    *,
+    using: str | Iterable[str] | None = None,
+    reorder: bool | None = None,
+    device: str | Device = DEFAULT_DEVICE,
+    keep_persistent: bool = False,
+    alignment: int = 256,
+    effort: int = 1,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Any:
     """Fits to each limit, and returns a row for each: a DataFrame if pandas is installed, otherwise a list.
 
     A schedule that fits a lower limit fits a higher one too. So the row of a limit has the schedule of least overhead
-    among all that are within the limit, and `fitted_to` is the limit, in bytes, for which that schedule was made. A
-    higher limit therefore never has a higher overhead than a lower one. A limit that no schedule meets has no overhead.
-    `options` are those of `fit`.
+    among all that are within the limit: `footprint` and `overhead`; `fitted_to` is the limit, in bytes, for which that schedule
+    was made. A higher limit therefore never has a higher overhead than a lower one. A limit that no schedule meets has no
+    overhead, and an `error`. The default is each twentieth of the max load from 95% to 20%; other arguments are those of `fit`,
+    `time_limit` for each limit.
     """
+    using = using if using is None or isinstance(using, str) else list(using)
     problem = problem_of(source)
     most = max_load(problem)
     asked = [f"{percent}%" for percent in range(95, 15, -5)] if limits is None else list(limits)
@@ -318,7 +359,18 @@ def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: A
     errors: dict[int, str] = {}
     for limit in wanted:
         try:
-            fitted = fit(problem, limit, **options)
+            fitted = fit(
+                problem,
+                limit,
+                using=using,
+                reorder=reorder,
+                device=device,
+                keep_persistent=keep_persistent,
+                alignment=alignment,
+                effort=effort,
+                time_limit=time_limit,
+                progress=progress,
+            )
             found.append({"footprint": fitted.footprint, "overhead": fitted.overhead, "fitted_to": limit})
         except _sublet.PlanError as e:
             errors[limit] = str(e)
@@ -371,10 +423,12 @@ class Holder:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The diagnosis of one device in a memory snapshot of PyTorch, with sizes in bytes; `print` shows it as text."""
+    """The diagnosis of one device in a memory snapshot of PyTorch or a log of RMM, with sizes in bytes; `print` shows it as
+    text."""
 
     input: str
-    device: int
+    device: int | None
+    """The number of the device; None if the file does not say."""
     events: int
     blocks: int
     reserved: int | None
@@ -405,12 +459,12 @@ class Diagnosis:
 
 
 def doctor(file: str | os.PathLike[str], before: str | os.PathLike[str] | None = None) -> Diagnosis:
-    """Diagnoses a memory snapshot of PyTorch: the bytes lost to fragmentation, the peak of a plan, and the places of
+    """Diagnoses a memory snapshot of PyTorch, or a log of RMM: the bytes lost to fragmentation, the peak of a plan, and the places of
     the program that hold memory at the peak; for a request that was refused, whether the memory was full or in pieces. With
     a snapshot from `before`, also what holds more since then, and what less.
 
     The file may be of any length: reading it takes about 250 bytes of memory for each event, and runs no code in the
-    file. PlanError says where the file is not a snapshot.
+    file. PlanError says where the file is neither.
     """
     told, page = _sublet.doctor(os.fspath(file), None if before is None else os.fspath(before))
     found = json.loads(told)

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 class PlanError(ValueError):
     least: int | None
-    """The least limit that is known to work, in bytes, if a limit was too low and one is known."""
+    """The least limit or capacity that is known to work, in bytes, if one was too low and another is known."""
     needed: int | None
-    """Bytes that no limit can be below, if it is proved that one was."""
+    """Bytes that no limit or capacity can be below, if it is proved that one was."""
 
 class _Operators(Protocol):
     @property
@@ -64,6 +64,7 @@ class Problem:
         names: list[str] | None,
         operators: _Operators,
     ) -> Problem: ...
+    def usual_means(self) -> list[str]: ...
     def compare(self) -> str: ...
     def page(self, offsets: ArrayLike, solver: str) -> str: ...
     def save(self, file: str, offsets: ArrayLike, solver: str) -> None: ...
@@ -83,6 +84,12 @@ class Fitted:
     overhead: float
     swapped_bytes: int
     recomputed_ns: int
+    lower_bound: float | None
+    lower_bound_in_order: float | None
+    def tried(self) -> str: ...
+    def gaps(self, problem: Problem, block: str) -> str: ...
+    def page(self, problem: Problem) -> str: ...
+    def save(self, problem: Problem, file: str) -> None: ...
 
 def place(
     problem: Problem,

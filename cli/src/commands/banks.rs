@@ -469,8 +469,7 @@ pub(crate) fn compare(problem: &Problem, named: &[NamedBank], json: bool) -> Res
     ];
     let (input, blocks) = (problem.name.as_str(), problem.blocks.len());
     let found = Comparison { input, blocks, touched, lower_bound: cost.lower_bound, planners };
-    let mut out = io::stdout().lock();
-    if json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    output::print(&found, json, &[], |out| found.text(out))
 }
 
 /// The cheapest bank in which all blocks fit.

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sublet_core::owned::Scratch;
+use sublet_core::owned::{self, Scratch};
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{Row, liveness::Residency};
@@ -13,7 +13,7 @@ use crate::problem::Trace;
 
 /// A schedule that is kept while others are made.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(crate) struct Aside {
     rows: Vec<Row>,
     offsets: Vec<u64>,
     original_peak: u64,
@@ -22,11 +22,17 @@ pub(super) struct Aside {
 
 impl Aside {
     /// A schedule that another planner has made, of which no figures are known.
-    pub(super) const fn of_rows(rows: Vec<Row>, offsets: Vec<u64>) -> Self {
+    pub(crate) const fn of_rows(rows: Vec<Row>, offsets: Vec<u64>) -> Self {
         Self { rows, offsets, original_peak: 0, load_min: 0 }
     }
 
-    pub(super) fn of(fitted: &Fitted<'_>) -> Self {
+    /// A schedule of this program's own that was copied out of its buffers.
+    pub(crate) fn of_copy(fit: &owned::Fit, load_min: u64) -> Self {
+        let (rows, offsets) = (fit.rows.clone(), fit.offsets.clone());
+        Self { rows, offsets, original_peak: fit.original_peak, load_min }
+    }
+
+    pub(crate) fn of(fitted: &Fitted<'_>) -> Self {
         let Fitted { schedule, original_peak, load_min } = fitted;
         let (rows, offsets) = (schedule.rows().to_vec(), schedule.plan().offsets().to_vec());
         Self { rows, offsets, original_peak: *original_peak, load_min: *load_min }
@@ -70,7 +76,7 @@ impl Buffers {
     ///
     /// # Errors
     /// As [`fit::fit_watched`].
-    pub(super) fn fit_watched(
+    pub(crate) fn fit_watched(
         &mut self,
         trace: &Trace,
         options: &Options,
@@ -90,7 +96,7 @@ impl Buffers {
     ///
     /// # Errors
     /// As the verifier's, where it is not a schedule of this trace within that limit.
-    pub(super) fn prove(&mut self, trace: &Trace, options: &Options, aside: Aside) -> Result<Fitted<'_>, Error> {
+    pub(crate) fn prove(&mut self, trace: &Trace, options: &Options, aside: Aside) -> Result<Fitted<'_>, Error> {
         let Aside { rows, offsets, original_peak, load_min } = aside;
         let (all_rows, all_offsets) = (rows, offsets);
         let (rows, residencies) = (all_rows.len(), all_offsets.len());

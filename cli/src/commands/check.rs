@@ -1,13 +1,13 @@
 //! `sublet check`: whether a certificate tells the truth about a plan.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use sublet_core::{Constraints, verify};
 
 use crate::args::CheckArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
-use crate::input;
+use crate::{input, output};
 use sublet_core::owned::Scratch;
 
 /// Verifies the plan, and then each statement of the certificate.
@@ -30,8 +30,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         return Err(Failure::No(format!("{}: {message}", args.certificate)));
     }
     let Certificate { peak, lower_bound, witness_step, optimal, searched_lower_bound, .. } = certificate;
-    let mut out = io::stdout().lock();
-    let mut told = || {
+    output::print(&certificate, args.json, &[], |out| {
         writeln!(out, "peak      {peak}: the plan is valid")?;
         if let Some(step) = witness_step {
             writeln!(out, "at least  {lower_bound}: the bytes alive at step {step}")?;
@@ -40,6 +39,5 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
             writeln!(out, "claimed   at least {searched}: by a search; nothing here shows it")?;
         }
         writeln!(out, "optimal   {}", if optimal { "yes" } else { "not shown" })
-    };
-    told().map_err(|e| Failure::printing(&e))
+    })
 }

@@ -15,7 +15,7 @@ use crate::model::schedule::in_file_order;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
-use crate::{input, output};
+use crate::{input, output, report};
 use sublet_core::owned::Scratch;
 
 /// Reads, compares and prints.
@@ -23,17 +23,22 @@ use sublet_core::owned::Scratch;
 /// # Errors
 /// A file that cannot be read, or blocks that cannot be planned.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let banks = args.banks();
+    let (banks, report) = (args.banks(), &args.report);
     let args = &args.input;
+    if report.as_ref().is_some_and(|file| output::ends_in(file, "svg")) {
+        return Err(Failure::Usage("a comparison is drawn as a page: --report NAME.html".into()));
+    }
+    output::each_elsewhere(&args.input, &[("--json", args.json.then_some("-")), ("--report", report.as_deref())])?;
     let problem = input::read(&args.input)?;
     if !banks.is_empty() {
         return super::banks::compare(&problem, banks, args.json);
     }
     let comparison = progress::during("comparing", |_| Comparison::of(&problem))
         .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
-    let mut out = io::stdout().lock();
-    let printed = if args.json { output::json(&comparison, &mut out) } else { comparison.write_table(&mut out) };
-    printed.map_err(|e| Failure::printing(&e))
+    if let Some(file) = report {
+        output::write(file, |out| report::comparison(problem.title(), &comparison, out))?;
+    }
+    output::print(&comparison, args.json, &[report], |out| comparison.write_table(out))
 }
 
 /// The portfolios and each heuristic. The search does not run alone: `auto` includes it.

@@ -1,13 +1,17 @@
 //! `sublet convert`: the same blocks in another format.
 
+use std::io;
 use std::path::Path;
 
+use clap::ValueEnum;
+use serde::Serialize;
 use sublet_core::{Constraints, verify};
 
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
 use crate::model::plan::{overlaps_in_file_order, told};
 use crate::problem::Problem;
+use crate::text::voice;
 use crate::{input, output};
 use sublet_core::owned::Scratch;
 
@@ -24,7 +28,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--capacity is for LP text only: no other format has a place for it".into()));
     }
     let operators = (format == Format::Trace && args.output != "-").then(|| output::beside(&args.output, "ops.csv"));
-    let results = [("OUTPUT", Some(args.output.as_str())), ("the file of operators", operators.as_deref())];
+    let results = [
+        ("OUTPUT", Some(args.output.as_str())),
+        ("the file of operators", operators.as_deref()),
+        ("--json", args.json.then_some("-")),
+    ];
     output::each_elsewhere(&args.input, &results)?;
     let mut problem = input::read(&args.input)?;
     if let Some(kernels) = args.kernels {
@@ -34,17 +42,34 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         problem.overlaps =
             overlaps_in_file_order(model, kernels).map_err(|message| InputError::file(&args.input, message))?;
     }
+    write(args, format, &problem)?;
+    let Some(name) = format.to_possible_value().filter(|_| args.json) else { return Ok(()) };
+    let written =
+        Written { input: &args.input, output: &args.output, format: name.get_name(), blocks: problem.blocks.len() };
+    output::json(&written, &mut io::stdout().lock()).map_err(|e| Failure::printing(&e))
+}
+
+/// What is printed with `--json`.
+#[derive(Serialize)]
+struct Written<'a> {
+    input: &'a str,
+    output: &'a str,
+    format: &'a str,
+    blocks: usize,
+}
+
+fn write(args: &ConvertArgs, format: Format, problem: &Problem) -> Result<(), Failure> {
     match format {
-        Format::Instance => output::write(&args.output, |out| output::instance(&problem, out)),
+        Format::Instance => output::write(&args.output, |out| output::instance(problem, out)),
         Format::Trace => {
-            fits_trace(&problem)?;
-            output::write(&args.output, |out| output::trace(&problem, out))?;
-            operators_beside(args, &problem)
+            fits_trace(problem)?;
+            output::write(&args.output, |out| output::trace(problem, out))?;
+            operators_beside(args, problem)
         }
-        Format::Plan => plan(args, &problem),
+        Format::Plan => plan(args, problem),
         Format::Lp => {
-            let capacity = args.capacity.unwrap_or_else(|| output::ample_capacity(&problem));
-            output::write(&args.output, |out| output::lp(&problem, capacity, out))
+            let capacity = args.capacity.unwrap_or_else(|| output::ample_capacity(problem));
+            output::write(&args.output, |out| output::lp(problem, capacity, out))
         }
     }
 }
@@ -71,10 +96,10 @@ fn by_name(file: &str) -> Result<Format, Failure> {
 fn operators_beside(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     let Some(trace) = problem.trace.as_ref().filter(|trace| !trace.operators.is_empty()) else { return Ok(()) };
     if args.output == "-" {
-        eprintln!(
-            "note      the operators of {} are not in a trace; name a file, and they are written beside it",
+        voice::note(format!(
+            "the operators of {} are not in a trace; name a file, and they are written beside it",
             args.input
-        );
+        ));
         return Ok(());
     }
     output::write(&output::beside(&args.output, "ops.csv"), |out| output::ops_of(trace, out))?;

@@ -21,8 +21,8 @@ use crate::interrupt::Until;
 use crate::marks::{self, Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
-use crate::text::progress;
 use crate::text::unit::Unit;
+use crate::text::{progress, voice};
 use crate::{device, input, output, report, timeline};
 
 /// What `fit` prints. Sizes in bytes.
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let asked = means(&args.common, &device, &args.common.using, &problem)?;
     asked.say();
     let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
-    let (using, notes) = (asked.using, asked.notes);
+    let (using, mut notes) = (asked.using, asked.notes);
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
     let keep_persistent = args.common.keep_persistent;
@@ -144,6 +144,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let moved = using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace));
     let shows_gaps = block.is_some() || args.report.is_some();
     let gaps = if shows_gaps { gaps::of(&fitted.schedule, trace, &device) } else { Vec::new() };
+    let rewritten = [run.swapped_bytes, run.recomputed_ns].iter().any(|&n| n > 0)
+        || [Mark::Mask, Mark::InPlace].iter().any(|&mark| marks.count(mark) > 0)
+        || moved.is_some_and(|moved| moved > 0);
+    if !rewritten {
+        voice::note(UNCHANGED);
+        notes.push(UNCHANGED);
+    }
     let outcome = Outcome {
         input: &args.common.input,
         limit,
@@ -176,7 +183,16 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         }),
         ..Outcome::default()
     };
-    write(args, &problem, trace, &fitted, &marks, &gaps, &outcome)?;
+    if args.output.is_some() || args.report.is_some() {
+        let shown = Shown::of(&problem, trace, &fitted)?;
+        args.output.iter().try_for_each(|folder| shown.write_folder(folder))?;
+        if let Some(file) = &args.report {
+            let told = (args.common.device.as_str(), limit, outcome.overhead_lower_bound);
+            shown.picture(told, (&marks, &gaps), |picture| {
+                output::write(file, |out| report::write(file, picture, out))
+            })?;
+        }
+    }
     output::print(&outcome, args.json, &[&args.report], |out| outcome.text(out))
 }
 
@@ -191,41 +207,56 @@ fn each_elsewhere(args: &FitArgs) -> Result<(), Failure> {
     output::each_elsewhere(&args.common.input, &files.chain(others).collect::<Vec<_>>())
 }
 
-/// Writes the files that are asked for.
-fn write(
-    args: &FitArgs,
-    problem: &Problem,
-    trace: &Trace,
-    fitted: &Fitted<'_>,
-    marks: &Marks,
-    gaps: &[Gap],
-    outcome: &Outcome<'_>,
-) -> Result<(), Failure> {
-    if args.output.is_none() && args.report.is_none() {
-        return Ok(());
+/// A fitted trace, with what its page tells beside it.
+pub(crate) struct Shown<'a> {
+    problem: &'a Problem,
+    trace: &'a Trace,
+    fitted: &'a Fitted<'a>,
+    rewritten: Problem,
+}
+
+impl<'a> Shown<'a> {
+    /// # Errors
+    /// A rewritten trace that this program cannot name.
+    pub(crate) fn of(problem: &'a Problem, trace: &'a Trace, fitted: &'a Fitted<'a>) -> Result<Self, Failure> {
+        Ok(Self { problem, trace, fitted, rewritten: rewritten(problem, trace, fitted)? })
     }
-    let rewritten = rewritten(problem, trace, fitted)?;
-    if let Some(folder) = &args.output {
-        write_folder(folder, &rewritten, fitted)?;
+
+    /// Writes the three files.
+    pub(crate) fn write_folder(&self, folder: &str) -> Result<(), Failure> {
+        fs::create_dir_all(folder).map_err(|e| Failure::Usage(format!("{folder} cannot be made: {e}")))?;
+        let [rows, plan, timeline] = FILES.map(|name| in_folder(folder, name));
+        let (rewritten, schedule) = (&self.rewritten, &self.fitted.schedule);
+        output::write(&rows, |out| output::trace(rewritten, out))?;
+        output::write(&plan, |out| output::plan(rewritten, schedule.plan(), out))?;
+        let Some(trace) = &rewritten.trace else { return Ok(()) };
+        output::write(&timeline, |out| timeline::write(self.problem.title(), trace, schedule, out))
     }
-    let Some(file) = &args.report else { return Ok(()) };
-    let run = FittedRun {
-        schedule: &fitted.schedule,
-        device: &args.common.device,
-        limit: outcome.limit,
-        original_peak: fitted.original_peak,
-        load_min: fitted.load_min,
-        lower_bound: outcome.overhead_lower_bound,
-        recorded: trace,
-        marks,
-        fates: &Fate::of(&fitted.schedule, marks, trace),
-        gaps,
-    };
-    let plan = fitted.schedule.plan();
-    let picture =
-        Picture { problem: &rewritten, plan, solver: "", optimal: plan.is_optimal(), rows: Vec::new(), run: Some(run) };
-    output::write(file, |out| report::write(file, &picture, out))?;
-    Ok(())
+
+    /// The picture, for a limit in bytes on a device of this name, with a lower bound on the overhead where one is known.
+    pub(crate) fn picture<T>(
+        &self,
+        (device, limit, lower_bound): (&str, u64, Option<f64>),
+        (marks, gaps): (&Marks, &[Gap]),
+        then: impl FnOnce(&Picture<'_>) -> T,
+    ) -> T {
+        let Self { trace, fitted, rewritten, .. } = self;
+        let run = FittedRun {
+            schedule: &fitted.schedule,
+            device,
+            limit,
+            original_peak: fitted.original_peak,
+            load_min: fitted.load_min,
+            lower_bound,
+            recorded: trace,
+            marks,
+            fates: &Fate::of(&fitted.schedule, marks, trace),
+            gaps,
+        };
+        let (plan, rows) = (fitted.schedule.plan(), Vec::new());
+        let optimal = plan.is_optimal();
+        then(&Picture { problem: rewritten, plan, solver: "", optimal, rows, run: Some(run) })
+    }
 }
 
 /// The name and the number of the block of this name.
@@ -256,10 +287,7 @@ pub(crate) struct Asked {
 impl Asked {
     /// Prints the notes to standard error.
     pub(crate) fn say(&self) {
-        for note in &self.notes {
-            // It does not matter if standard error is closed.
-            let _ = writeln!(io::stderr(), "note: {note}");
-        }
+        self.notes.iter().for_each(voice::note);
     }
 }
 
@@ -271,10 +299,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
         (true, true) => (allowed(trace), None),
-        (true, false) => (
-            allowed(trace).without(Means::Recompute),
-            Some(if problem.model.is_some() { OF_A_MODEL } else { NOT_RECOMPUTED }),
-        ),
+        (true, false) => (allowed(trace), Some(if problem.model.is_some() { OF_A_MODEL } else { NOT_RECOMPUTED })),
         (false, false) if using.has(Means::Recompute) => (using, Some(RECOMPUTED)),
         (false, _) => (using, None),
     };
@@ -307,6 +332,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
 }
 
 pub(crate) const UNTIMED: &str = "the input has no times of operators, so overheads cannot be told";
+const UNCHANGED: &str = "the iteration is within this limit as it was recorded: nothing was rewritten";
 const MASKED: &str = "no ReLU keeps a mask: the name of a block ends in ~, like those of masks";
 const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
                               in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";
@@ -317,10 +343,10 @@ const FIXED: &str = "no operator is reordered, since no file says which may be: 
 const RECOMPUTED: &str = "it is assumed that every operator gives the same result when recomputed, random ones too: the \
                           column rerun would say which do, in a graph or in NAME.ops.csv beside a trace NAME.csv";
 
-/// All means but those that no operator of the trace can use.
-fn allowed(trace: &Trace) -> Using {
+/// All means but those that no operator of the trace can use, as far as is known.
+pub(crate) fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
-    let mut using = Using::ALL;
+    let mut using = if trace.tells_rerun { Using::ALL } else { Using::ALL.without(Means::Recompute) };
     if !any(|op| !op.ordered) {
         using = using.without(Means::Order);
     }
@@ -366,15 +392,6 @@ const FILES: [&str; 3] = ["rewritten.csv", "plan.csv", "timeline.json"];
 
 fn in_folder(folder: &str, name: &str) -> String {
     Path::new(folder).join(name).to_string_lossy().into_owned()
-}
-
-fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Result<(), Failure> {
-    fs::create_dir_all(folder).map_err(|e| Failure::Usage(format!("{folder} cannot be made: {e}")))?;
-    let [rows, plan, timeline] = FILES.map(|name| in_folder(folder, name));
-    output::write(&rows, |out| output::trace(rewritten, out))?;
-    output::write(&plan, |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
-    let Some(trace) = &rewritten.trace else { return Ok(()) };
-    output::write(&timeline, |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
 }
 
 /// The failure for an error of a fit. With `--json`, the outcome of a limit that is not met is printed first.

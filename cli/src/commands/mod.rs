@@ -1,16 +1,16 @@
 //! The commands of `sublet`: one file each, named as the user types it.
 
 pub(crate) mod banks;
-mod buffers;
+pub(crate) mod buffers;
 pub(crate) mod check;
 mod chunks;
 pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod doctor;
-mod explain;
+pub(crate) mod explain;
 pub(crate) mod fit;
 pub(crate) mod generate;
-mod ladder;
+pub(crate) mod ladder;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod stats;

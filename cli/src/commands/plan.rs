@@ -19,7 +19,7 @@ use crate::outcome::{GraphOutcome, Outcome};
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
 use crate::solve::{self, Solved};
-use crate::text::progress;
+use crate::text::{progress, voice};
 use crate::{input, output, proof};
 use sublet_core::owned::Scratch;
 
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     };
     print(args, &outcome)?;
     if let (Some(said), false) = (proved?, args.json) {
-        eprintln!("proof     {said}");
+        voice::note(format!("proof: {said}"));
     }
     Ok(())
 }

@@ -27,9 +27,7 @@ const LARGEST: usize = 10;
 pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
     let problem = input::read(&args.input)?;
     let stats = Stats::of(&problem).map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
-    let mut out = io::stdout().lock();
-    let printed = if args.json { output::json(&stats, &mut out) } else { stats.write_page(&mut out) };
-    printed.map_err(|e| Failure::printing(&e))
+    output::print(&stats, args.json, &[], |out| stats.write_page(out))
 }
 
 /// Counts of one problem. Sizes in bytes; steps as the file calls them.

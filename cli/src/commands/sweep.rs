@@ -25,7 +25,7 @@ use crate::failure::{Failure, InputError};
 use crate::interrupt::Until;
 use crate::problem::Trace;
 use crate::text::unit::Unit;
-use crate::text::{progress, table};
+use crate::text::{progress, table, voice};
 use crate::{device, input, output, report};
 use sublet_core::owned::Scratch;
 
@@ -186,8 +186,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     })
     .map_err(refuse)?;
     if curve.stopped {
-        // It does not matter if standard error is closed.
-        let _ = writeln!(io::stderr(), "note: stopped early; the curve holds what was found so far");
+        voice::note("stopped early; the curve holds what was found so far");
     }
     if let Some(file) = &args.output {
         output::write(file, |out| curve.csv(out))?;

@@ -76,8 +76,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 fn print(args: &VerifyArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    if args.json { output::json(outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    output::print(outcome, args.json, &[], |out| outcome.text(out))
 }
 
 fn refuse(args: &VerifyArgs, problem: &Problem, message: String, peak: Option<u64>, seconds: f64) -> Failure {

@@ -6,7 +6,7 @@ mod onnx;
 pub(crate) mod ops;
 pub(crate) mod plan;
 mod recording;
-mod rmm;
+pub(crate) mod rmm;
 pub(crate) mod scratch;
 pub(crate) mod snapshot;
 mod table;
@@ -14,11 +14,13 @@ pub(crate) mod tflite;
 mod trace;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::time::Instant;
 
 use crate::failure::InputError;
 use crate::problem::Problem;
+use crate::text::voice;
 use snapshot::Snapshot;
 use table::Table;
 
@@ -71,11 +73,14 @@ pub(crate) fn read_quietly(file: &str) -> Result<Problem, InputError> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_in_banks(file: &str) -> Result<Problem, InputError> {
+    let begin = Instant::now();
     let problem = with_operators(file)?;
-    for note in &problem.notes {
-        // If standard error is closed, nobody wants to read it.
-        let _ = writeln!(io::stderr(), "note: {note}");
-    }
+    problem.notes.iter().for_each(voice::note);
+    voice::detail(|| {
+        let rows = problem.trace.as_ref().map_or(0, |trace| trace.rows.len());
+        let (blocks, seconds) = (problem.blocks.len(), begin.elapsed().as_secs_f64());
+        format!("read {file}: {blocks} blocks, {rows} rows, {seconds:.3} s")
+    });
     Ok(problem)
 }
 
@@ -150,15 +155,27 @@ impl Problem {
     }
 }
 
-/// Reads a PyTorch memory snapshot.
+/// What an allocator tells of its requests.
+pub(crate) enum Patient {
+    Snapshot(Box<Snapshot>),
+    Log(rmm::Log),
+}
+
+/// Reads a PyTorch memory snapshot or a log of RMM.
 ///
 /// # Errors
 /// Which place of the file is not as expected.
-pub(crate) fn snapshot(file: &str) -> Result<Snapshot, InputError> {
+pub(crate) fn patient(file: &str) -> Result<Patient, InputError> {
+    let expected = "expected a memory snapshot: a pickle of torch.cuda.memory._dump_snapshot; or a log of RMM";
     let mut reader = open(file)?;
-    match reader.fill_buf().map_err(|e| unreadable(file, &e))?.first() {
-        Some(&snapshot::pickle::PROTO) => Snapshot::read(file, reader),
-        _ => Err(InputError::file(file, "expected a memory snapshot: a pickle of torch.cuda.memory._dump_snapshot")),
+    let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
+    if begin.first() == Some(&snapshot::pickle::PROTO) {
+        return Snapshot::read(file, reader).map(|snapshot| Patient::Snapshot(Box::new(snapshot)));
+    }
+    let table = Table::open(file, &mut reader as &mut dyn BufRead)?;
+    match table.optional("Action").and(table.optional("Pointer")) {
+        Some(_) => rmm::log(file, table).map(Patient::Log),
+        None => Err(table.at_line(expected)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! falls back by more than half a day is one of the next day.
 //! Cells may have spaces around them.
 
+use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::recording::Recording;
@@ -24,21 +25,42 @@ pub(super) const FORMAT: Format = Format {
     by: Recognised::Table(&["Action", "Pointer"], read),
 };
 
+/// A log with what a problem does not hold.
+pub(crate) struct Log {
+    pub(crate) problem: Problem,
+    pub(crate) events: usize,
+    /// How many blocks are from before the log.
+    pub(crate) early: usize,
+    /// The requests that failed: how many mallocs and frees came before each, and its bytes.
+    pub(crate) failed: Vec<(usize, u64)>,
+    /// By block from the log, in order: the thread and the stream that asked for it, an index into `who`.
+    pub(crate) by: Vec<u32>,
+    pub(crate) who: Vec<String>,
+}
+
 /// Reads what follows the header.
-pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
+pub(super) fn read(file: &str, table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
+    log(file, table).map(|log| log.problem)
+}
+
+/// Reads what follows the header, and keeps who asked for what and what failed.
+pub(super) fn log(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Log, InputError> {
+    let asks = [table.optional("Thread"), table.optional("Stream")];
+    let (mut events, mut recorded, mut failed) = (0, 0, Vec::new());
+    let (mut by, mut who, mut known) = (Vec::new(), Vec::new(), HashMap::new());
     let (time, action) = (table.column("Time")?, table.column("Action")?);
     let (pointer, size) = (table.column("Pointer")?, table.column("Size")?);
     let mut recording = Recording::default();
     let (mut midnights, mut last) = (0u64, 0);
-    let (mut failures, mut largest) = (0u64, 0);
     while table.advance()? {
+        events += 1;
         let bytes = decimal(table.bytes(size).trim_ascii());
         let bytes = bytes.ok_or_else(|| table.fault(size, "a whole number of bytes"));
         let allocates = match table.bytes(action).trim_ascii() {
             b"allocate" => true,
             b"free" | b"deallocate" => false,
             b"allocate failure" => {
-                (failures, largest) = (failures + 1, bytes?.max(largest));
+                failed.push((recorded, bytes?));
                 continue;
             }
             _ => return Err(table.fault(action, "allocate, free, deallocate or allocate failure")),
@@ -61,16 +83,32 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
         event(&mut recording, now, address, bytes).map_err(|fault| {
             table.at_cell(pointer, fault.explain(&String::from_utf8_lossy(table.bytes(pointer).trim_ascii())))
         })?;
+        if bytes > 0 {
+            recorded += 1;
+        }
+        if bytes > 0 && allocates {
+            let [thread, stream] = asks.map(|at| at.map_or(&b"?"[..], |at| table.bytes(at).trim_ascii()));
+            let asker = [thread, stream].map(String::from_utf8_lossy).join(", stream ");
+            let number = *known.entry(asker).or_insert_with_key(|asker| {
+                who.push(format!("thread {asker}"));
+                u32::try_from(who.len() - 1).unwrap_or(u32::MAX)
+            });
+            by.push(number);
+        }
     }
     if recording.is_empty() {
         return Err(table.at_line("expected an allocation, found none"));
     }
+    let early = recording.early();
     let problem = recording.into_problem(file).map_err(|BadRow { message, .. }| InputError::file(file, message))?;
-    let failed = (failures > 0).then(|| {
-        let (requests, size) = (if failures == 1 { "request" } else { "requests" }, Unit::for_largest(largest));
-        format!("{file}: {failures} {requests} failed, the largest of {}, and have no blocks here", size.size(largest))
+    let largest = failed.iter().map(|&(_, bytes)| bytes).max();
+    let note = largest.map(|largest| {
+        let (failures, size) = (failed.len(), Unit::for_largest(largest).size(largest));
+        let requests = if failures == 1 { "request" } else { "requests" };
+        format!("{file}: {failures} {requests} failed, the largest of {size}, and have no blocks here")
     });
-    Ok(Problem { notes: failed.into_iter().collect(), ..problem })
+    let problem = Problem { notes: note.into_iter().collect(), ..problem };
+    Ok(Log { problem, events, early, failed, by, who })
 }
 
 /// A time of day or seconds since 1970, in ns.

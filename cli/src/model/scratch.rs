@@ -128,11 +128,17 @@ fn reference(of: Shapes<'_>) -> Option<Vec<u64>> {
     })
 }
 
-/// A convolution's or a pool's input, weights and output as [height, width, channels], and the padding above and left.
+/// A convolution or a pool: its input is `height` × `width` × `deep`, its window `tall` × `wide`, its output `rows` × `columns` ×
+/// `channels`. The padding is that above and left.
 struct Image {
-    input: [u64; 3],
-    window: [u64; 2],
-    output: [u64; 3],
+    height: u64,
+    width: u64,
+    deep: u64,
+    tall: u64,
+    wide: u64,
+    rows: u64,
+    columns: u64,
+    channels: u64,
     padding: [u64; 2],
     stride: [u64; 2],
     dilation: [u64; 2],
@@ -145,7 +151,9 @@ fn image(of: Shapes<'_>) -> Option<Image> {
     let window = own.size.or_else(|| three(of.operand(1)?).map(|[h, w, _]| [h, w]))?;
     let edge = |axis: usize| padding(&own, axis, [input[axis], output[axis]], window[axis]);
     let padding = [edge(0)?, edge(1)?];
-    Some(Image { input, window, output, padding, stride: own.stride, dilation: own.dilation })
+    let ([height, width, deep], [tall, wide], [rows, columns, channels]) = (input, window, output);
+    let (stride, dilation) = (own.stride, own.dilation);
+    Some(Image { height, width, deep, tall, wide, rows, columns, channels, padding, stride, dilation })
 }
 
 fn cmsis_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
@@ -165,9 +173,7 @@ fn cmsis_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
     Some(match kind {
         "CONV_2D" => vec![cmsis_convolution(&image(of)?)],
         "DEPTHWISE_CONV_2D" => {
-            let Image {
-                input: [_, _, deep], window: [tall, wide], output: [_, _, channels], padding, dilation, ..
-            } = image(of)?;
+            let Image { deep, tall, wide, channels, padding, dilation, .. } = image(of)?;
             let is_plain = deep == channels && dilation == [1, 1];
             let is_small = [tall, wide] == [3, 3] && padding.iter().all(|&edge| edge <= 1);
             let dsp = if is_plain && !is_small { product(&[deep, tall, wide, 2]) } else { 0 };
@@ -202,14 +208,7 @@ fn cmsis_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
 
 /// The most that `arm_convolve_wrapper_s8_get_buffer_size` gives on any processor.
 fn cmsis_convolution(image: &Image) -> u64 {
-    let &Image {
-        input: [height, width, deep],
-        window: [tall, wide],
-        output: [_, columns, _],
-        padding,
-        stride,
-        dilation,
-    } = image;
+    let &Image { height, width, deep, tall, wide, columns, padding, stride, dilation, .. } = image;
     if padding == [0, 0] && [tall, wide] == [1, 1] && dilation == [1, 1] {
         return if stride == [1, 1] { deep.saturating_mul(4) } else { 0 };
     }
@@ -246,14 +245,7 @@ fn esp_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
 
 /// `esp_nn_get_conv_scratch_size_esp32s3`.
 fn esp_convolution(image: &Image) -> u64 {
-    let &Image {
-        input: [height, width, deep],
-        window: [tall, wide],
-        output: [rows, columns, channels],
-        padding,
-        stride,
-        ..
-    } = image;
+    let &Image { height, width, deep, tall, wide, rows, columns, channels, padding, stride, .. } = image;
     let margin = 64;
     if [tall, wide] == [1, 1] && padding == [0, 0] && stride == [1, 1] {
         let padded = deep.next_multiple_of(8);
@@ -277,14 +269,7 @@ fn esp_convolution(image: &Image) -> u64 {
 
 /// `esp_nn_get_depthwise_conv_scratch_size_esp32s3`.
 fn esp_depthwise(image: &Image) -> u64 {
-    let &Image {
-        input: [height, width, deep],
-        window: [tall, wide],
-        output: [rows, columns, channels],
-        padding,
-        stride,
-        ..
-    } = image;
+    let &Image { height, width, deep, tall, wide, rows, columns, channels, padding, stride, .. } = image;
     let multiplier = channels / deep.max(1);
     let (weights, input) = (product(&[wide, tall, deep, multiplier]), product(&[width, height, deep]));
     if multiplier == 1 && deep.is_multiple_of(8) {

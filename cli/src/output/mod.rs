@@ -21,7 +21,7 @@ pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
 pub(crate) use onnx::reorder;
 pub(crate) use ops::{write as ops, write_read as ops_of};
-pub(crate) use places::{beside, each_elsewhere, ends_in};
+pub(crate) use places::{beside, each_elsewhere, ends_in, is_picture};
 pub(crate) use plan::write as plan;
 pub(crate) use tflite::splice;
 pub(crate) use trace::write as trace;
@@ -29,6 +29,7 @@ pub(crate) use trace::write as trace;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::text::voice;
 
 /// What the formats write to.
 pub(crate) type Out<'a> = BufWriter<&'a mut dyn Write>;
@@ -42,6 +43,7 @@ pub(crate) type Out<'a> = BufWriter<&'a mut dyn Write>;
 /// # Errors
 /// Why the file cannot be written.
 pub(crate) fn write(file: &str, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<(), Failure> {
+    voice::detail(|| format!("writing {file}"));
     if file == "-" {
         return write_to(&mut io::stdout().lock(), content).map_err(|e| Failure::printing(&e));
     }
@@ -62,7 +64,7 @@ pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<(
 }
 
 /// Prints an outcome, as one JSON object or by `text`. `files` are the other results that were asked for. If one of
-/// them goes to standard output (`-`), `text` goes to standard error.
+/// them goes to standard output (`-`), `text` goes to standard error. Who asked for quiet gets no text.
 ///
 /// # Errors
 /// Standard output that cannot be written.
@@ -74,6 +76,7 @@ pub(crate) fn print(
 ) -> Result<(), Failure> {
     match (json_asked, files.iter().any(|file| file.as_deref() == Some("-"))) {
         (true, _) => json(outcome, &mut io::stdout().lock()),
+        (false, _) if voice::is_quiet() => Ok(()),
         (false, true) => write_to(&mut io::stderr().lock(), text),
         (false, false) => write_to(&mut io::stdout().lock(), text),
     }

@@ -15,6 +15,18 @@ pub(crate) fn ends_in(file: &str, extension: &str) -> bool {
     Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case(extension))
 }
 
+/// Whether a file is a picture, by its name: a page (.html) or .svg.
+///
+/// # Errors
+/// The name of a picture of another kind, or of a document.
+pub(crate) fn is_picture(file: &str) -> Result<bool, String> {
+    let others = ["png", "jpg", "jpeg", "gif", "webp", "pdf"];
+    if others.iter().any(|other| ends_in(file, other)) {
+        return Err(format!("{file}: a picture is a page (.html) or .svg; a browser prints these as others"));
+    }
+    Ok(["html", "svg"].iter().any(|end| ends_in(file, end)))
+}
+
 /// Refuses two results in one place, and a result in the place of `input` or of a file that is read beside it.
 /// `results` are the options that ask for them, each with its file; `-` is standard input or output. What is no regular
 /// file, such as a pipe, takes any number.

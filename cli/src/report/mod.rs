@@ -108,6 +108,22 @@ pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Writ
     page(CURVE_TEMPLATE, title, curve, out)
 }
 
+/// Writes what solvers and allocators take as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn comparison(title: &str, comparison: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    page(include_str!("compare.html"), title, comparison, out)
+}
+
+/// Writes a diagnosis as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn doctor(title: &str, diagnosis: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    page(include_str!("doctor.html"), title, diagnosis, out)
+}
+
 /// Writes the maps of several banks as one HTML file that needs no network. `maps` has the name and the page of each.
 ///
 /// # Errors
@@ -137,6 +153,8 @@ fn page(template: &str, title: &str, data: &impl Serialize, out: &mut impl io::W
             "elements" => out.write_all(include_bytes!("elements.js"))?,
             "page" => out.write_all(include_bytes!("page.js"))?,
             "curve" => out.write_all(include_bytes!("curve.js"))?,
+            "compare" => out.write_all(include_bytes!("compare.js"))?,
+            "doctor" => out.write_all(include_bytes!("doctor.js"))?,
             _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),
         }
         rest = after;

@@ -8,3 +8,4 @@ pub(crate) mod seconds;
 pub(crate) mod size;
 pub(crate) mod table;
 pub(crate) mod unit;
+pub(crate) mod voice;

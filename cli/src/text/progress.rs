@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::voice;
+
 /// Work shorter than this shows nothing.
 const LONG: Duration = Duration::from_millis(500);
 
@@ -14,7 +16,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// the bar's message.
 pub(crate) fn during<T>(what: &'static str, work: impl FnOnce(&ProgressBar) -> T) -> T {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    if !io::stderr().is_terminal() {
+    if voice::is_quiet() || !io::stderr().is_terminal() {
         return work(&bar);
     }
     bar.set_prefix(what);

@@ -66,6 +66,10 @@ impl Limit {
     /// What was expected instead.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some(percent) = text.trim().strip_suffix('%') else {
+            if text.trim().parse().is_ok_and(|number: u8| (1..=100).contains(&number)) {
+                let text = text.trim();
+                return Err(format!("expected a unit: {text}% is of the peak, {text}B are bytes"));
+            }
             return parse(text).map(Self::Bytes).map_err(|e| e.replace(EXPECTED, &format!("{EXPECTED}, or 80%")));
         };
         let percent: f64 = percent.trim().parse().unwrap_or(f64::NAN);
@@ -163,6 +167,13 @@ mod tests {
         for text in ["0%", "-1%", "100.1%", "%", "a%", "nan%", "inf%"] {
             assert!(Limit::parse(text).unwrap_err().contains("of the peak"), "{text}");
         }
+        for text in ["1", "50", " 100 "] {
+            assert!(Limit::parse(text).unwrap_err().contains("expected a unit"), "{text}");
+        }
+        assert_eq!(
+            [Limit::parse("0"), Limit::parse("50B"), Limit::parse("101")],
+            [0, 50, 101].map(|n| Ok(Limit::Bytes(n)))
+        );
         for text in ["1x", "0.6"] {
             assert!(Limit::parse(text).unwrap_err().contains("or 80%"), "{text}");
         }

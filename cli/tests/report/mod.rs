@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::doctor::fragmented;
 use crate::support::{Folder, STALLING, sublet};
 use browser::Browser;
 use serde_json::{Value, json};
@@ -197,6 +198,56 @@ fn a_phone_shows_all_of_it() {
     let fonts = browser.ask(fonts);
     assert!(fonts[0].as_str().unwrap().ends_with(fonts[1].as_str().unwrap()), "{fonts}");
     assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+/// The pages of a diagnosis and of a comparison, at both widths: nothing sticks out, and a pointer is told who holds what.
+#[test]
+fn a_diagnosis_and_a_comparison_are_drawn() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = Folder::new();
+    let snapshot = folder.file("snapshot.pickle", fragmented());
+    let trace = folder.file("trace.csv", STALLING);
+    let [diagnosis, comparison] = ["doctor.html", "compare.html"].map(|name| folder.path(name));
+    assert_eq!(sublet(&["doctor", &snapshot, "--report", &diagnosis]).status, 0);
+    assert_eq!(sublet(&["compare", &trace, "--report", &comparison]).status, 0);
+    for phone in [false, true] {
+        if phone {
+            browser.phone();
+        }
+        browser.open(diagnosis.as_ref());
+        browser.settle();
+        let bands = "return [...document.querySelectorAll('#held .band, #held .reserved, #held .out')].map(p => p.getAttribute('class'))";
+        assert_eq!(browser.ask(bands), json!(["band", "band", "band", "band", "reserved", "out"]));
+        let place = "const b = document.getElementById('held').getBoundingClientRect(); return [Math.round(b.left + b.width / 2), Math.round(b.top + b.height / 2)]";
+        let place = browser.ask(place);
+        if !phone {
+            browser.hover((place[0].as_i64().unwrap(), place[1].as_i64().unwrap()));
+            let tip = browser.tip().expect("a moment is told");
+            assert!(tip.contains("in use") && tip.contains("net.py:10 forward") && tip.contains("reserved"), "{tip}");
+        }
+        let refused = browser.ask("return document.getElementById('refused').innerText");
+        assert!(refused.as_str().unwrap().contains("12 MiB asked full: by a plan"), "{refused}");
+        let width = "const e = document.documentElement; return [e.clientWidth, e.scrollWidth]";
+        let widths = browser.ask(width);
+        assert_eq!(widths[0], widths[1], "the diagnosis sticks out");
+        browser.open(comparison.as_ref());
+        browser.settle();
+        let rows =
+            browser.ask("return [...document.querySelectorAll('.bars tbody tr')].map(row => row.cells[0].innerText)");
+        let rows = rows.as_array().unwrap();
+        assert!(rows.contains(&json!("auto")) && rows.contains(&json!("pytorch")), "{rows:?}");
+        // The longest bar is that of the one that takes most, and the line of the max load is left of its end.
+        let bars = "return [...document.querySelectorAll('.bars i')].map(bar => Number.parseFloat(bar.style.width))";
+        let widest = browser.ask(bars).as_array().unwrap().iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+        assert!((widest - 100.0).abs() < 1e-9, "{widest}");
+        let widths = browser.ask(width);
+        assert_eq!(widths[0], widths[1], "the comparison sticks out");
+        assert_eq!(browser.errors(), [Value::Null; 0]);
+    }
+    for (command, file) in [("doctor", &snapshot), ("compare", &trace)] {
+        let ran = sublet(&[command, file, "--report", &folder.path("x.svg")]);
+        assert!(ran.status == 2 && ran.err.contains("is drawn as a page"), "{ran:?}");
+    }
 }
 
 #[test]

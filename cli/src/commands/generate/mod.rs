@@ -94,15 +94,11 @@ fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
         max_load: problem.max_load(),
         time_ns,
     };
-    outcome.print(args.json).map_err(|e| Failure::printing(&e))
+    output::print(&outcome, args.json, &[], |out| outcome.text(out))
 }
 
 impl Outcome<'_> {
-    fn print(&self, json: bool) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        if json {
-            return output::json(self, &mut out);
-        }
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.max_load);
         writeln!(out, "output      {}", self.output)?;
         writeln!(out, "operators   {}, {} rows, {} blocks", self.operators, self.rows, self.blocks)?;

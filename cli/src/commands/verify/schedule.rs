@@ -55,8 +55,7 @@ pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     let offsets = input::plan::read(file, &rewritten).map_err(|e| told(args, e))?;
     let (run, footprint) = judge(args, &original, &rewritten, &offsets).map_err(|e| told(args, e))?;
     let verdict = Verdict::of(&args.device, &run, footprint);
-    let mut out = io::stdout().lock();
-    if args.json { output::json(&verdict, &mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    output::print(&verdict, args.json, &[], |out| verdict.text(out))
 }
 
 /// Returns `failure`. With `--json`, a failure that says that the plan is invalid is printed first.

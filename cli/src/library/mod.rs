@@ -1,5 +1,8 @@
 //! For programs that embed the readers, writers and pages of the command line, such as the Python package.
 
+mod fit;
+
+pub use fit::Fit;
 use sublet_core::trace::graph::Graph;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Block, Constraints, Error, block, verify};
@@ -150,9 +153,9 @@ impl Problem {
     /// Writes a plan: `.html` and `.svg` are pictures of it, other names its rows.
     ///
     /// # Errors
-    /// The constraint that the plan breaks, or why the file cannot be written.
+    /// The constraint that the plan breaks, a picture of a kind that is not made, or why the file cannot be written.
     pub fn save(&self, file: &str, offsets: &[u64], solver: &str) -> Result<(), String> {
-        let is_picture = ["html", "svg"].iter().any(|end| output::ends_in(file, end));
+        let is_picture = output::is_picture(file)?;
         self.with_plan(offsets, solver, |picture| {
             if is_picture {
                 output::write(file, |out| report::write(file, picture, out))
