@@ -205,7 +205,7 @@ fn agree(ran: &Ran, verdict: &Value) {
 
 /// The least limit that a fit with these arguments is known to reach.
 fn least_limit(args: &[&str]) -> u64 {
-    let fit = |limit: u64| sublet(&[args, &["--limit", &limit.to_string(), "--json"]].concat()).json();
+    let fit = |limit: u64| sublet(&[args, &["--limit", &format!("{limit}B"), "--json"]].concat()).json();
     let refused = fit(1);
     if let Some(least) = refused["least_limit"].as_u64() {
         return least;
