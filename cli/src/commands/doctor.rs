@@ -205,7 +205,7 @@ impl Seen {
     fn of(file: &str) -> Result<Self, InputError> {
         match input::patient(file)? {
             Patient::Snapshot(snapshot) => Self::of_snapshot(file, snapshot),
-            Patient::Log(log) => Self::of_log(file, log),
+            Patient::Log(log) => Self::of_log(file, *log),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::Error;
 use sublet_core::rewrite::fit::{Fitted, Means, Options, Using};
-use sublet_core::simulate::Device;
+use sublet_core::simulate::{Device, Run};
 use sublet_core::trace::{Event, Kind, Operator};
 
 use super::buffers::Buffers;
@@ -144,10 +144,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let moved = using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace));
     let shows_gaps = block.is_some() || args.report.is_some();
     let gaps = if shows_gaps { gaps::of(&fitted.schedule, trace, &device) } else { Vec::new() };
-    let rewritten = [run.swapped_bytes, run.recomputed_ns].iter().any(|&n| n > 0)
-        || [Mark::Mask, Mark::InPlace].iter().any(|&mark| marks.count(mark) > 0)
-        || moved.is_some_and(|moved| moved > 0);
-    if !rewritten {
+    if is_as_recorded(run, &marks, moved) {
         voice::note(UNCHANGED);
         notes.push(UNCHANGED);
     }
@@ -184,14 +181,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
-        let shown = Shown::of(&problem, trace, &fitted)?;
-        args.output.iter().try_for_each(|folder| shown.write_folder(folder))?;
-        if let Some(file) = &args.report {
-            let told = (args.common.device.as_str(), limit, outcome.overhead_lower_bound);
-            shown.picture(told, (&marks, &gaps), |picture| {
-                output::write(file, |out| report::write(file, picture, out))
-            })?;
-        }
+        write(args, &Shown::of(&problem, trace, &fitted)?, (&marks, &gaps), &outcome)?;
     }
     output::print(&outcome, args.json, &[&args.report], |out| outcome.text(out))
 }
@@ -205,6 +195,20 @@ fn each_elsewhere(args: &FitArgs) -> Result<(), Failure> {
     let files = files.iter().flatten().map(|file| ("--output", Some(file.as_str())));
     let others = [("--json", args.json.then_some("-")), ("--report", args.report.as_deref())];
     output::each_elsewhere(&args.common.input, &files.chain(others).collect::<Vec<_>>())
+}
+
+/// Whether nothing was rewritten.
+fn is_as_recorded(run: &Run, marks: &Marks, moved: Option<usize>) -> bool {
+    let marked = [Mark::Mask, Mark::InPlace].into_iter().any(|mark| marks.count(mark) > 0);
+    run.swapped_bytes == 0 && run.recomputed_ns == 0 && !marked && moved.unwrap_or(0) == 0
+}
+
+/// Writes the files that are asked for.
+fn write(args: &FitArgs, shown: &Shown<'_>, of: (&Marks, &[Gap]), outcome: &Outcome<'_>) -> Result<(), Failure> {
+    args.output.iter().try_for_each(|folder| shown.write_folder(folder))?;
+    let Some(file) = &args.report else { return Ok(()) };
+    let told = (args.common.device.as_str(), outcome.limit, outcome.overhead_lower_bound);
+    shown.picture(told, of, |picture| output::write(file, |out| report::write(file, picture, out)))
 }
 
 /// A fitted trace, with what its page tells beside it.

@@ -158,7 +158,7 @@ impl Problem {
 /// What an allocator tells of its requests.
 pub(crate) enum Patient {
     Snapshot(Box<Snapshot>),
-    Log(rmm::Log),
+    Log(Box<rmm::Log>),
 }
 
 /// Reads a PyTorch memory snapshot or a log of RMM.
@@ -174,7 +174,7 @@ pub(crate) fn patient(file: &str) -> Result<Patient, InputError> {
     }
     let table = Table::open(file, &mut reader as &mut dyn BufRead)?;
     match table.optional("Action").and(table.optional("Pointer")) {
-        Some(_) => rmm::log(file, table).map(Patient::Log),
+        Some(_) => rmm::log(file, table).map(|log| Patient::Log(Box::new(log))),
         None => Err(table.at_line(expected)),
     }
 }
