@@ -20,6 +20,13 @@ install_wheel "$torch"
 timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
 SUBLET_HEAP=$python/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
     python/tests/test_torch.py python/tests/test_torch_graphs.py python/tests/test_torch_limits.py
+# Its own trainer. Its first requirement is a nightly PyTorch; what is here runs on the released one.
+if ! "${install[@]}" 'datasets>=3.6,<4.8' tokenizers safetensors tyro tensorboard einops ||
+    ! "${install[@]}" --no-deps torchtitan==0.3.0 spmd_types==0.2.3 torchdata torch_checkpointing; then
+    echo "skipped: torchtitan, which cannot be installed here"
+else
+    "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s python/tests/test_torchtitan.py
+fi
 # 19 MB, without what it needs for other things than these tests.
 if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
     echo "skipped: ExecuTorch, which cannot be installed here"

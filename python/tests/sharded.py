@@ -1,9 +1,10 @@
 """Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
 
-    python sharded.py fsdp|killed|pipeline|retained
+    python sharded.py fsdp|killed|dtensor|pipeline|retained
 
 `fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
-what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
+what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `dtensor`: parameters that are
+`DTensor`s in one graph, which reads their mesh of devices in both passes. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
 each has its limit, which counts what its schedule holds. `retained`: the same with losses that hold their graphs.
 """
 
@@ -85,6 +86,38 @@ def fsdp(rank: int, ranks: int) -> dict[str, Any]:
     return told_of(cuts[0]) | {"all_plans": sum(len(cut.reports) for cut in cuts), "far": far}
 
 
+class Gathered(nn.Module):
+    """Layers whose weights are sharded, and gathered where they are read."""
+
+    def __init__(self, mesh: Any) -> None:
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        super().__init__()
+        torch.manual_seed(0)
+        shards = (distribute_tensor(torch.randn(64, 64) / 8, mesh, [Shard(0)]) for _ in range(6))
+        self.weights = nn.ParameterList(map(nn.Parameter, shards))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for weight in self.weights:
+            x = nn.functional.gelu(x @ weight.full_tensor())
+        return x.square().mean()
+
+
+def dtensor(rank: int, ranks: int) -> dict[str, Any]:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    network = Gathered(init_device_mesh("cpu", (ranks,)))
+    x = torch.randn(512, 64, generator=torch.Generator().manual_seed(rank))
+    cut = Partitioner("70%", group=dist.group.WORLD)
+    told: dict[str, Any] = {}
+    for how, options in (("aot_eager", None), ("sublet", {"partitioner": cut})):
+        torch._dynamo.reset()
+        network.zero_grad()
+        torch.compile(network, backend=how, options=options, fullgraph=True)(x).backward()
+        told[how] = digest(p.grad.to_local() for p in network.parameters())
+    return told_of(cut) | {"equal": told["sublet"] == told["aot_eager"]}
+
+
 def layers() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(256, 256), nn.GELU())))
@@ -128,7 +161,8 @@ def rank_main(rank: int, ranks: int, what: str, port: int, told: Any) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
     try:
         with Together():
-            result = fsdp(rank, ranks) if what in ("fsdp", "killed") else pipeline(rank, what)
+            case = {"fsdp": fsdp, "killed": fsdp, "dtensor": dtensor}.get(what)
+            result = pipeline(rank, what) if case is None else case(rank, ranks)
     except PlanError as e:
         result = {"error": str(e), "cause": repr(e.__cause__ and e.__cause__.__cause__)}
     told.put({"rank": rank} | result)

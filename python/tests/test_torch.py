@@ -244,6 +244,11 @@ def test_blocks_of_fsdp_have_plans_under_one_limit() -> None:
         assert rank["all_plans"] == 6 and rank["again"] and rank["far"] < 1e-4
 
 
+def test_parameters_that_are_dtensors_are_planned_with_their_bits() -> None:
+    for rank in lines("sharded.py", "dtensor"):
+        assert rank["equal"] and rank["again"] and rank["planned"] <= rank["limit"]
+
+
 def test_stages_of_a_pipeline_take_what_was_planned_schedule_included() -> None:
     for rank in lines("sharded.py", "pipeline"):
         assert rank["equal"] and rank["again"] and rank["planned"] <= rank["limit"]

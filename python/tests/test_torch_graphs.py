@@ -674,3 +674,51 @@ def test_an_operator_that_draws_without_saying_so_is_not_recomputed() -> None:
         at = operators.names.index("tests.noisy.default")
         assert (operators.rerun[at], operators.ordered[at]) == (0, 1)
         assert operators.rerun[operators.names.index("aten.sin.default")] == 1
+
+
+def gated(w: Any, x: Any) -> list[Any]:
+    """A whole step: its loss and gradient. Buffers are made, then filled slice by slice, and the backward pass reads them."""
+    h = x
+    for _ in range(6):
+        h = torch.tanh(h @ w)
+        gates = torch.zeros_like(h)
+        gates[:, :32].copy_(h[:, 32:])
+        gates[:, 32:].copy_(h[:, :32])
+        h = h.sin() * gates
+    loss = h.square().mean()
+    return [loss, *torch.autograd.grad(loss, [w])]
+
+
+def test_what_is_written_over_later_is_not_made_again() -> None:
+    from sublet.torch import _whole
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    class Without(_whole.Whole):
+        """The control: the rule does not hold."""
+
+        def _build(self, costs: Any) -> None:
+            self.written, self._written = self._written, set()
+            super()._build(costs)
+
+    torch.manual_seed(0)
+    w, x = (torch.randn(64, 64) / 4).requires_grad_(), torch.randn(256, 64)
+    made = lambda: make_fx(gated, tracing_mode="fake")(w, x)
+    expected, took = made()(w, x), {}
+    for kind in (_whole.Whole, Without):
+        whole = kind(made(), None)
+        limit = whole.persistent + (whole.original - whole.persistent) * 6 // 10
+        found = _whole.planned(whole, limit)
+        assert found.again and found.peak <= limit
+        if kind is Without:
+            steps = _whole.steps_of(sublet.fit(whole.graph, limit, using=("recompute",), keep_persistent=True, alignment=1))
+            whole._written = whole.written
+            with pytest.raises(sublet.PlanError, match="would run again without the writes"):
+                whole.check_writes(steps)
+        with torch.no_grad():
+            results = found.module(w, x)
+            since = _measure.HEAP.since(torch.device("cpu"))
+            took[kind] = torch.equal(found.module(w, x)[1], expected[1]) and torch.equal(results[0], expected[0])
+            if kind is _whole.Whole:
+                assert since.peak <= found.peak - whole.persistent + 4096
+                assert abs(_whole.peak_of(found.module) - (found.peak - whole.persistent)) <= 4096
+    assert took == {_whole.Whole: True, Without: False}

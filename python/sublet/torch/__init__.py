@@ -17,7 +17,7 @@ from .. import Device
 from ._estimate import Estimate, estimate
 from ._install import install, memory_stats
 from ._partition import Partitioner, Report
-from ._parts import Parts
+from ._parts import Compiler, Parts
 from ._pipeline import Stage1F1B, released
 from ._ranks import Together
 from ._taken import Graph, OnExceed, OverLimit, watch_of
@@ -86,6 +86,8 @@ def compile(
     device: str | Device | None = None,
     group: Any = None,
     reorder: bool = True,
+    compiler: Compiler = "aot_eager",
+    planning: str | float = "60s",
     **options: Any,
 ) -> Any:
     """A model, or a function, whose training steps stay within a limit: all graphs that torch.compile makes of it, and what
@@ -94,11 +96,23 @@ def compile(
         model = sublet.torch.compile(model, "8GiB")
 
     A module is compiled in place and returned; its state and its class stay. The limit and all arguments are those of
-    `Parts`; or `limit` is a `Parts`, which says what was planned. `options` are those of torch.compile. PlanError, where the
+    `Parts`; or `limit` is a `Parts`, which says what was planned. `options` are those of torch.compile; with
+    `compiler="inductor"` its own `mode` and `options` are among them. PlanError, where the
     limit cannot be met, comes from the model's call. In a process of `torch.distributed` the cutting of graphs for
     `DistributedDataParallel` is turned off (`torch._dynamo.config.optimize_ddp`), with a warning.
     """
-    parts = limit if isinstance(limit, Parts) else Parts(limit, using, device, group, 300, reorder, on_exceed)
+    theirs: dict[str, Any] = {}
+    if compiler == "inductor":
+        from torch._inductor import list_mode_options
+
+        theirs = {**list_mode_options(options.pop("mode", None) or "default"), **(options.pop("options", None) or {})}
+        if isinstance(limit, Parts) and (limit.compiler is None or theirs):
+            raise ValueError("a Parts has its own compiler: give it compiler and compiler_options")
+    parts = (
+        limit
+        if isinstance(limit, Parts)
+        else Parts(limit, using, device, group, 300, reorder, on_exceed, compiler, planning, theirs)
+    )
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch._dynamo.config.optimize_ddp:
         torch._dynamo.config.optimize_ddp = False
         warnings.warn("sublet: torch._dynamo.config.optimize_ddp is off now, so that a graph is planned as a whole", stacklevel=2)

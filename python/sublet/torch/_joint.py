@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch import partitioners
+from torch._functorch._aot_autograd import graph_compile
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
 from .. import Graph
@@ -34,10 +35,20 @@ ATTENTION = {
 }
 """The operators for attention, and the position of the probability of dropout among the arguments of each."""
 
-ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
+_collectives = getattr(torch.ops, "_c10d_functional", None)
+WAIT = getattr(getattr(_collectives, "wait_tensor", None), "default", None)
+"""The operator that waits for a collective and returns the collective's result. Until then the collective holds its
+inputs."""
+GATHER = getattr(getattr(_collectives, "all_gather_into_tensor", None), "default", None)
+"""The collective that gives each rank the parts of all."""
+ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default, WAIT}
 """Operators that return the storage of their input although their schema does not say so."""
 
 LOSS = END = None
+
+
+is_opaque: Callable[[Any], bool] = getattr(graph_compile, "is_opaque_node", lambda node: False)
+"""Whether a node is an object that operators are given and that is no tensor, such as the mesh of devices of a `DTensor`."""
 
 
 def is_item(node: fx.Node) -> bool:
@@ -102,7 +113,14 @@ def written_by(node: fx.Node) -> list[Any]:
     """The arguments that an operator writes over."""
     arguments = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else []
     given = zip(arguments, [*node.args, *(node.kwargs.get(a.name) for a in arguments[len(node.args) :])])
-    return [value for argument, value in given if argument.alias_info is not None and argument.alias_info.is_write]
+    written = [value for argument, value in given if argument.alias_info is not None and argument.alias_info.is_write]
+    return [each for value in written for each in (value if isinstance(value, (list, tuple)) else [value])]
+
+
+def returns_written(node: fx.Node) -> bool:
+    """Whether an operator returns what it writes over, and makes nothing."""
+    returns = node.target._schema.returns if isinstance(node.target, torch._ops.OpOverload) else []
+    return bool(returns) and all(r.alias_info is not None and r.alias_info.is_write for r in returns)
 
 
 POINTWISE = {"aten.gather.default", "aten.select_scatter.default", "prims.inductor_random.default"}
@@ -149,8 +167,14 @@ class Joint:
         agree: Callable[[list[Cost]], list[Cost]] = lambda costs: costs,
         static: Sequence[int] = (),
         fuses: bool = False,
+        gathers: bool = False,
     ) -> None:
         self.module = module
+        self._gathers = gathers
+        """Whether collectives that only gather may run again: all ranks must do so at the same place."""
+        for node in module.graph.nodes:
+            if returns_written(node) and len(written_by(node)) == 1:
+                node.replace_all_uses_with(written_by(node)[0])
         nodes = list(module.graph.nodes)
         fwd, bwd, self.fwd_desc, self.bwd_desc = partitioners._extract_fwd_bwd_outputs(
             module, num_fwd_outputs=num_fwd_outputs
@@ -174,7 +198,7 @@ class Joint:
             if (self._written | self._replaced).isdisjoint(sources) and self._is_fused(node, sources):
                 self.fused[node] = sources
         called = (n for n in nodes if n.op == "call_function" and n not in self.fused)
-        body = [n for n in called if not is_view(n) and not is_item(n) and not is_size(n)]
+        body = [n for n in called if not (is_view(n) or is_item(n) or is_size(n) or is_opaque(n))]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
         last = max((i for i, n in enumerate(body) if n in needed), default=-1)
         self.loss = last + 1
@@ -239,7 +263,7 @@ class Joint:
 
     def makes(self, node: fx.Node) -> list[fx.Node]:
         """The blocks that an operator makes; of several outputs only those that are taken."""
-        return [result for result in results_of(node) if bytes_of(result)]
+        return [] if returns_written(node) else [result for result in results_of(node) if bytes_of(result)]
 
     def _unread(self, node: fx.Node) -> int:
         """The bytes of the outputs that no node takes: they are alive only while the operator runs."""
@@ -272,8 +296,11 @@ class Joint:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                ordered = keeps_its_place(op) or draws(op) or not self._written.isdisjoint([*reads, *makes])
-                again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
+                is_written = not self._written.isdisjoint([*reads, *makes])
+                ordered = keeps_its_place(op) or draws(op)
+                again = k < self.loss and not is_written and returned.isdisjoint(_anew(op, makes))
+                again = again and (not ordered or (self._gathers and op.target is GATHER))
+                ordered = ordered or is_written
                 again = again and self._replaced.isdisjoint(self.reads(inputs_anew(op)))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]

@@ -25,7 +25,7 @@ from .._problem import FREE, MALLOC, READ, SWAP_IN, SWAP_OUT, WRITE
 from .._results import DEFAULT_DEVICE
 from .._results import bytes_of as size_in_bytes
 from ._host import ARRIVED, BACK, LEFT, OUT
-from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, inputs_anew, is_item, results_of, root
+from ._joint import BATCH_NORM, STATISTICS, WAIT, Joint, bytes_of, inputs_anew, is_opaque, results_of, root
 from ._measure import Cost, link_costs
 from ._pipeline import Stage1F1B
 from ._ranks import Speaking, agree, check_equal
@@ -124,7 +124,7 @@ class Writer:
 
     def get(self, node: fx.Node) -> fx.Node:
         """The node in the new graph for a node of the joint graph."""
-        if is_size(node):
+        if is_size(node) or is_opaque(node):
             if node not in self.device:
                 self.device[node] = self.graph.node_copy(node, self.get)
             return self.device[node]
@@ -181,10 +181,13 @@ class Writer:
             new = self.graph.node_copy(op, self.get)
         if not isinstance(op.meta.get("val"), (tuple, list)):
             self._put(op, new)
-            return
-        for item in results_of(op):
-            if int(item.args[1]) < len(new.meta["val"]):
-                self._put(item, self.graph.node_copy(item, lambda _: new))
+        else:
+            for item in results_of(op):
+                if int(item.args[1]) < len(new.meta["val"]):
+                    self._put(item, self.graph.node_copy(item, lambda _: new))
+        for waits in (user for result in results_of(op) for user in result.users if user.target is WAIT):
+            # Until then the collective holds its inputs, which the plan counts as freed.
+            self.get(waits)
 
     def _put(self, block: fx.Node, new: fx.Node) -> None:
         self._drop(block)
@@ -472,11 +475,12 @@ def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule
     saves = [forward.host[n] if n in on_host else forward.get(n) for n in values]
     outputs = [forward.get(n) if isinstance(n, fx.Node) else n for n in joint.fwd_outputs]
     sizes = [n for n in joint.primals if is_size(n)]
-    forward.finish((*outputs, *saves, *map(forward.get, sizes)))
+    objects = [n for n in joint.primals if is_opaque(n)]
+    forward.finish((*outputs, *saves, *map(forward.get, objects), *map(forward.get, sizes)))
     save = (partitioners.SavedForBackwardsAOTOutput, partitioners.SavedForBackwardsNoVcCheckAOTOutput)
-    saved_desc = [save[checked <= i < len(values)](i) for i in range(len(values) + len(sizes))]
+    saved_desc = [save[checked <= i < len(values)](i) for i in range(len(values) + len(objects) + len(sizes))]
     forward.graph.output_node().meta["desc"] = [*joint.fwd_desc, *saved_desc]
-    backward = Writer(joint, [*sizes, *values, *joint.tangents], on_host)
+    backward = Writer(joint, [*sizes, *values, *objects, *joint.tangents], on_host)
     backward.play(_without_last_frees(joint, after))
     backward.finish(tuple(backward.get(n) if isinstance(n, fx.Node) else n for n in joint.bwd_outputs))
     backward.graph.output_node().meta["desc"] = list(joint.bwd_desc)

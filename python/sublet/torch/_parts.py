@@ -12,12 +12,14 @@ optimizer's state, what other code takes and keeps. Where that does not fit, the
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, fx
+from torch._guards import tracing
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
@@ -27,6 +29,7 @@ from .. import Device, Fit, PlanError
 from .._problem import problem_of
 from .._results import bytes_of as size_in_bytes
 from .._results import max_load
+from . import _inductor
 from ._joint import Joint, bytes_of
 from ._partition import Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
@@ -34,6 +37,8 @@ from ._ranks import Speaking, check_equal
 from ._symbols import Sizes
 from ._taken import TOLERATED, Graph, OnExceed, Turn, Watch, said
 
+Compiler: TypeAlias = Literal["aot_eager", "inductor"]
+ONE_GRAPH = "another graph ran before it, or it returns no loss alone; make the loss part of the model"
 CHOICES = 10
 """Into how many steps the range of a part's limits is divided."""
 NOISE = 1 << 16
@@ -102,6 +107,12 @@ class Parts(Watch):
     `on_exceed` says what happens after a step that took more than its limit: `warn`, `raise` (`OverLimit`), or `replan`,
     which warns and plans again with as much less. `using`, `device`, `group`, `timeout` and `reorder` are as for
     `Partitioner`. The ranks of a `group` plan with the least of their limits.
+
+    `compiler` is what compiles the graphs that were cut: `aot_eager`, so that operators run one by one, or `inductor`,
+    PyTorch's own compiler, for a step that is one graph with its loss. There both passes are lowered, without code, until
+    one is found that stays within the limit; `planning` is how long that is tried, such as `60s`. `compiler_options` are
+    those of `torch.compile`. PlanError names the least that was found. ValueError for options that take memory which no
+    limit counts, such as CUDA graphs, and for a PyTorch that cannot hold its compiler to a limit (before 2.15).
     """
 
     is_shared = True
@@ -115,8 +126,18 @@ class Parts(Watch):
         timeout: float = 300,
         reorder: bool = True,
         on_exceed: OnExceed = "warn",
+        compiler: Compiler = "aot_eager",
+        planning: str | float = "60s",
+        compiler_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(on_exceed)
+        if compiler not in ("aot_eager", "inductor"):
+            raise ValueError(f'compiler {compiler!r}: expected "aot_eager" or "inductor"')
+        if compiler == "inductor" and group is not None:
+            raise ValueError('compiler="inductor" has no common plan for the ranks of a group')
+        self.compiler = _inductor.options(compiler_options or {}) if compiler == "inductor" else None
+        """The options of PyTorch's own compiler, where that compiles what was cut."""
+        self.planning = seconds_of(planning)
         self.limit = limit
         self.ranks = None if group is None else Speaking(group, timeout)
         self.planned_peak = 0
@@ -215,7 +236,7 @@ class Parts(Watch):
     def plan_alone(self, part: Part, joint: Joint, fitted: Fit) -> None:
         """Notes the plan of a part that seems to be all of a step."""
         self._limit = fitted.limit
-        self.planned_peak = fitted.schedule.peak_load
+        self.planned_peak = part.partitioner._taken(joint, fitted)
         self.held = sum(map(bytes_of, joint.primals))
         self._planned[(part,)] = self.planned_peak
 
@@ -315,10 +336,12 @@ class Part(Graph):
         """The bytes of the gradients of its parameters."""
         self.inputs = len(inputs)
         self.whole = whole
+        self.compiler = whole.compiler
         self.joint: Joint | None = None
         self._is_run = -1
         """The number of the choice that is compiled."""
-        super().__init__(whole, Chosen(self, whole.limit, options), module, inputs)
+        cut = Chosen if whole.compiler is None else Compiled
+        super().__init__(whole, cut(self, whole.limit, options), module, inputs)
 
     @property
     def has_plan(self) -> bool:
@@ -332,7 +355,8 @@ class Part(Graph):
 
     def add(self, joint: Joint, fitted: Fit) -> int:
         """Adds a choice, and returns its number."""
-        self.choices.append(_way(joint, fitted, self.inputs))
+        assert isinstance(self.partitioner, Chosen)
+        self.choices.append(self.partitioner.way(joint, fitted, self.inputs))
         return len(self.choices) - 1
 
     def original(self, turn: PartTurn) -> int:
@@ -345,7 +369,9 @@ class Part(Graph):
         assert isinstance(self.partitioner, Chosen)
         if _peak([turn], [self.chosen]) <= limit:
             return [self.chosen]
-        return [self.add(self._with_gap(turn), self.partitioner.fitted(self._with_gap(turn), limit - self._beside(turn)))]
+        with tracing(self._context):
+            fitted = self.partitioner.fitted(self._with_gap(turn), limit - self._beside(turn))
+        return [self.add(self._with_gap(turn), fitted)]
 
     def _with_gap(self, turn: PartTurn) -> Joint:
         assert self.joint is not None
@@ -382,6 +408,10 @@ class Chosen(Partitioner):
             joint, fitted = super()._planned(sizes, make)
             part.whole.plan_alone(part, joint, fitted)
             part.add(joint, fitted)
+        elif part.compiler is not None:
+            raise PlanError(
+                f'compiler="inductor" plans a step that is one graph with its loss, and this is not: {part.breaks or ONE_GRAPH}'
+            )
         else:
             sizes.fix(sizes.times(largest, ROOM))
             joint = make() if largest else joint
@@ -395,6 +425,10 @@ class Chosen(Partitioner):
         """A fit to a limit. PlanError says what the limit is made of."""
         self.limit = limit
         return self._fit(joint)
+
+    def way(self, joint: Joint, fitted: Fit, inputs: int) -> Choice:
+        """Describes a fit of the part as a choice. `inputs` is the number of the part's inputs."""
+        return _way(joint, fitted, inputs)
 
     def _add_all(self, part: Part, joint: Joint) -> None:
         """The choices: fits of the part to lower and lower limits. A fit that needs as much memory as the one before it
@@ -413,6 +447,30 @@ class Chosen(Partitioner):
                 *_, last, way = part.choices
                 if way.kept >= last.kept and way.forward >= last.forward and way.backward >= last.backward:
                     part.choices.pop()
+
+
+class Compiled(Chosen):
+    """Cuts a part that PyTorch's own compiler compiles, so that what comes out is within the limit."""
+
+    def __init__(self, part: Part, limit: int | str, options: dict[str, Any]) -> None:
+        super().__init__(part, limit, options)
+        self._dry = _inductor.Dry(part.whole.compiler or {}, part.whole.planning)
+
+    def way(self, joint: Joint, fitted: Fit, inputs: int) -> Choice:
+        way, real = super().way(joint, fitted, inputs), self._dry.of(fitted)
+        assert real is not None
+        results = sum(map(bytes_of, {*joint.reads(joint.fwd_outputs)} - {*joint.primals}))
+        return replace(way, forward=real.forward, backward=real.backward - results, kept=real.kept)
+
+    def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
+        def again(inner: int) -> Fit:
+            return super(Compiled, self)._fit_one(joint, inner)
+
+        return self._dry.within(joint, super()._fit_one(joint, limit), again)
+
+    def _taken(self, joint: Joint, fitted: Fit) -> int:
+        real = self._dry.of(fitted)
+        return super()._taken(joint, fitted) if real is None else sum(map(bytes_of, joint.primals)) + real.peak
 
 
 def _is_loss(joint: Joint) -> bool:
@@ -443,6 +501,16 @@ def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
 def _more(measured: int, known: int) -> int:
     """How many bytes more were measured than are known, without what Python's own objects take."""
     return measured - known if measured > known + NOISE else 0
+
+
+def seconds_of(duration: str | float) -> float:
+    """A duration such as `60s` or `2min`, or seconds. ValueError where it is none."""
+    if not isinstance(duration, str):
+        return float(duration)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(s|min)\s*", duration)
+    if found is None:
+        raise ValueError(f"duration {duration!r}: expected one such as 60s or 2min")
+    return float(found[1]) * (60 if found[2] == "min" else 1)
 
 
 def _storages(values: list[Any]) -> dict[StorageWeakRef, int]:

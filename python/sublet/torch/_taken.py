@@ -8,6 +8,7 @@ host an alarm rings as the limit is crossed, so that the operator and the line a
 
 from __future__ import annotations
 
+import copy
 import linecache
 import os
 import re
@@ -362,6 +363,9 @@ _sublet.heap_on_alarm(_rung)
 class Graph:
     """A compiled graph whose passes are marked."""
 
+    compiler: dict[str, Any] | None = None
+    """The options of PyTorch's own compiler, where that compiles what was cut; None where the operators run one by one."""
+
     def __init__(self, watch: Watch, partitioner: Partitioner, module: fx.GraphModule, inputs: list[Any]) -> None:
         self.watch, self.partitioner = watch, partitioner
         watch.graphs.append(self)
@@ -385,14 +389,28 @@ class Graph:
         self.watch.compiles()
         self._modules = []
         before = len(self.partitioner.reports)
-        compiled = aot_autograd(
-            fw_compiler=self._forward, bw_compiler=self._backward, partition_fn=self.partitioner
-        )(module, inputs)
+        compiled = self._compile(module, inputs)
         if len(self.partitioner.reports) > before:
             self.report = self.partitioner.reports[-1]
         elif self.trains:
             self.unplanned = self.partitioner.refused
         return compiled
+
+    def _compile(self, module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        if self.compiler is None:
+            compiler = aot_autograd(fw_compiler=self._forward, bw_compiler=self._backward, partition_fn=self.partitioner)
+            return compiler(module, inputs)
+        from torch._inductor import compile_fx
+
+        def inner(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
+            self.watch.compiles()
+            run = compile_fx.compile_fx_inner(module, inputs, **given)
+            return self._marked(run) if given.get("is_backward") else run
+
+        # The compiler may change the graph.
+        graph = copy.deepcopy(module.graph)
+        options = {**self.compiler, "custom_partitioner_fn": self.partitioner}
+        return compile_fx.compile_fx(fx.GraphModule(module, graph), inputs, inner, options)
 
     def prepare(self) -> None:
         """What is done before a forward pass."""
@@ -424,8 +442,11 @@ class Graph:
         return boxed_nop(module, inputs)
 
     def _backward(self, module: fx.GraphModule, inputs: Any) -> Any:
+        return self._marked(self._forward(module, inputs))
+
+    def _marked(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """A backward pass with its marks."""
         self.trains = True
-        run = self._forward(module, inputs)
 
         def backward(args: list[Any]) -> Any:
             turn = self.watch.begin_backward(self)

@@ -1,0 +1,43 @@
+"""torchtitan's own trainer within a limit, two ranks on gloo, on the processor.
+
+Without PyTorch and torchtitan nothing here is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from processes import ran
+
+SCRIPT = os.path.join(os.path.dirname(__file__), "titan.py")
+
+
+def told(ranks: int, steps: int, *policies: str) -> dict[str, list[dict[str, Any]]]:
+    """What the ranks tell of each policy, by rank."""
+    done = ran([sys.executable, SCRIPT, str(ranks), str(steps), *policies], 400)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines and "No module named" in done.stderr:
+        pytest.skip("skipped: torchtitan or what it needs is not installed")
+    assert len(lines) == ranks * len(policies), done.stderr[-4000:]
+    lines.sort(key=lambda line: line["rank"])
+    return {policy: [line for line in lines if line["policy"] == policy] for policy in policies}
+
+
+def test_two_ranks_train_within_their_limit_with_the_losses_of_the_default_policy() -> None:
+    by = told(2, 3, "default", "sublet=60%", "sublet=10%")
+    for ours, theirs in zip(by["sublet=60%"], by["default"]):
+        assert ours["losses"] == theirs["losses"] and ours["weights"] == theirs["weights"]
+        assert ours["taken"] <= 1.01 * ours["planned"] <= 1.01 * ours["limit"]
+        assert ours["again"] > ours["gathers"] > 0
+        # The control: the default policy takes more.
+        assert theirs["peak"] > ours["beside"] + ours["inputs"]
+    assert by["sublet=60%"][0]["order"] == by["sublet=60%"][1]["order"] != by["default"][0]["order"]
+    errors = [rank.get("error", "none") for rank in by["sublet=10%"]]
+    assert errors[0] == errors[1] and errors[0].startswith("PlanError: the limit of 15.9 MB cannot be met"), errors
