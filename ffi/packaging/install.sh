@@ -38,7 +38,8 @@ install_library() {
     case "${features//,/ }" in *" cuda "*) cuda=1 ;; esac
     cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
     uninstall_library "$1" > /dev/null
-    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}
+    # CARGO_BUILD_TARGET builds for another machine, whose strip is STRIP.
+    local built=${CARGO_TARGET_DIR:-target}/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}release to=${DESTDIR:-} strip=${STRIP:-strip}
     install -d "$to$prefix/include" "$to$libdir/pkgconfig" "$to$libdir/cmake/sublet"
     # What a build lacks is not installed, and the header says so.
     sed "s/^#define SUBLET_HAS_CUDA 0$/#define SUBLET_HAS_CUDA $cuda/" include/sublet.h > "$to$prefix/include/sublet.h"
@@ -48,9 +49,9 @@ install_library() {
     fi
     install -m 644 "$built/libsublet.a" "$to$libdir"
     install -m 755 "$built/libsublet.so" "$to$libdir/libsublet.so.$version"
-    if command -v strip > /dev/null; then
-        strip --strip-debug "$to$libdir/libsublet.a"
-        strip --strip-unneeded "$to$libdir/libsublet.so.$version"
+    if command -v "$strip" > /dev/null; then
+        "$strip" --strip-debug "$to$libdir/libsublet.a"
+        "$strip" --strip-unneeded "$to$libdir/libsublet.so.$version"
     fi
     ln -sf "libsublet.so.$version" "$to$libdir/libsublet.so.$series"
     ln -sf "libsublet.so.$series" "$to$libdir/libsublet.so"
