@@ -33,7 +33,7 @@ packed() { # NAME FOLDER: the folder as an archive, the same bytes each time
 inside() {
     local root=$1
     shift
-    if [ "$(id -u)" = 0 ]; then env -i chroot "$root" "$@"; else env -i unshare --user --map-root-user chroot "$root" "$@"; fi
+    if [ "$(id -u)" = 0 ]; then env -i "$(command -v chroot)" "$root" "$@"; else env -i "$(command -v unshare)" --user --map-root-user "$(command -v chroot)" "$root" "$@"; fi
 }
 documents() { # MACHINE TO: man pages, completions, licences
     mkdir -p "$2/man" "$2/completions"

@@ -1,7 +1,7 @@
 """Runs a tutorial word by word: its blocks `sh` and `python` in one shell, in the order of the page.
 
 A block with a title is written to that file. A block `text` is what the block before it prints, where `…` stands for any rest of
-a line, and a line of `…` alone for any lines. The first command that fails, and the first output that differs, end the run.
+a line, a line of `…` alone for any lines, and two spaces or more for any number. The first command that fails, and the first output that differs, end the run.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ def pattern(expected: str) -> str:
     lines = []
     for line in expected.splitlines(keepends=True):
         lines.append("(?:.*\n)*?" if line.strip() == "…" else ".*".join(map(re.escape, line.split("…"))))
-    return "".join(lines)
+    return re.sub(r"(?:\\ ){2,}", " +", "".join(lines))
 
 
 def run(page: pathlib.Path) -> int:
