@@ -54,7 +54,7 @@ if [ "${1:-}" = tools ] && ! stage tools "" && ! stage tools " again"; then
     wait "$first"
     exit 1
 fi
-lane no_panic embedded kernels tflm python onnxruntime jax torch package "fuzz 1" &
+lane no_panic embedded kernels tflm python book onnxruntime jax torch package "fuzz 1" &
 second=$!
 wait "$first"
 lane test caffe ggml

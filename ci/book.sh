@@ -1,4 +1,4 @@
-# book: the pages of docs as a book in target/book; links lead somewhere; tutorials run as printed; by hand
+# book: the pages of docs as a book in target/book; links lead somewhere; tutorials run as printed
 book=$PWD/target/book-tools
 [ -x "$book/bin/python" ] || python3 -m venv "$book"
 python3 ci/links.py
@@ -18,5 +18,5 @@ else
     echo "skipped: the book, for mkdocs-material cannot be installed here"
 fi
 python3 ci/tutorial.py docs/tutorials/trace.md docs/tutorials/cpp.md
-# The package is built as the stage `python` has built it.
+# The package is built as the stage `python` has built it. The stages `tflm` and `torch` run the tutorials that need their packages.
 CARGO_TARGET_DIR=$PWD/target/python-build python3 ci/tutorial.py docs/tutorials/python.md

@@ -29,4 +29,5 @@ for name in iris_landmark face_landmark; do
 done
 cargo build --release --locked --quiet -p sublet-cli
 mkdir -p target/tflm/out
+python3 ci/tutorial.py docs/tutorials/microcontroller.md
 "$python" tests/tflm/check.py target/release/sublet target/tflm/out "${models[@]}"

@@ -20,6 +20,7 @@ install_wheel "$torch"
 timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
 SUBLET_HEAP=$python/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
     python/tests/test_torch.py python/tests/test_torch_graphs.py python/tests/test_torch_limits.py
+PATH=$torch/bin:$PATH python3 ci/tutorial.py docs/tutorials/pytorch.md
 # Its own trainer. Its first requirement is a nightly PyTorch; what is here runs on the released one.
 if ! "${install[@]}" 'datasets>=3.6,<4.8' tokenizers safetensors tyro tensorboard einops ||
     ! "${install[@]}" --no-deps torchtitan==0.3.0 spmd_types==0.2.3 torchdata torch_checkpointing; then
