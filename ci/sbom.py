@@ -1,6 +1,7 @@
 """Writes what a product is made of, as CycloneDX 1.5: each crate that is linked into it, with version, licence and checksum.
 
-sbom.py MANIFEST PACKAGE TARGET: the crates of PACKAGE in the workspace of MANIFEST for TARGET, without those of tests and builds.
+sbom.py MANIFEST PACKAGE TARGET: the crates of PACKAGE in the workspace of MANIFEST for TARGET, without those of tests,
+builds and macros.
 """
 
 import json
@@ -15,12 +16,13 @@ told = json.loads(subprocess.run(command, capture_output=True, text=True, check=
 lock = tomllib.loads((pathlib.Path(told["workspace_root"]) / "Cargo.lock").read_text())
 checksums = {(p["name"], p["version"]): p.get("checksum") for p in lock["package"]}
 packages = {p["id"]: p for p in told["packages"]}
+macros = {p["id"] for p in told["packages"] if any("proc-macro" in t["kind"] for t in p["targets"])}
 needs = {node["id"]: [d["pkg"] for d in node["deps"] if any(k["kind"] is None for k in d["dep_kinds"])] for node in told["resolve"]["nodes"]}
 root = next(p["id"] for p in told["packages"] if p["name"] == package and p["source"] is None)
 reached, left = {root}, [root]
 while left:
     for crate in needs[left.pop()]:
-        if crate not in reached:
+        if crate not in reached | macros:
             reached.add(crate)
             left.append(crate)
 
