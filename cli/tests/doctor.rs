@@ -2,6 +2,7 @@
 
 use crate::support::{Folder, pickle, sublet, sublet_limited};
 use serde_json::json;
+use std::fmt::Write as _;
 
 const MIB: u64 = 1 << 20;
 
@@ -219,6 +220,43 @@ fn a_log_of_rmm_is_diagnosed_too() {
     assert_eq!(holders[2].0, "not told, or from before the recording");
     let page = sublet(&["doctor", &log]).out;
     assert!(page.contains("take 29.00 MiB; how much there was is not told"), "{page}");
+}
+
+/// Of 3,000 events the page shows a thousand: the most bytes of each three, the peak among them.
+#[test]
+fn a_page_of_many_events_keeps_the_peaks() {
+    let folder = Folder::new();
+    let mut log = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
+    let mut alive: Vec<(u64, u64)> = Vec::new();
+    let (mut loads, mut load) = (Vec::new(), 0u64);
+    for i in 0..3000u64 {
+        let bytes = 512 * (1 + i * i % 37);
+        if i % 3 < 2 && alive.len() < 40 {
+            alive.push((4096 * (i + 1), bytes));
+            load += bytes;
+            writeln!(log, "{},10:00:00,allocate,{:#x},{bytes},0", i % 2, 4096 * (i + 1)).unwrap();
+        } else {
+            let (address, bytes) = alive.remove(usize::try_from(i).unwrap() % alive.len());
+            load -= bytes;
+            writeln!(log, "0,10:00:00,free,{address:#x},{bytes},0").unwrap();
+        }
+        loads.push(load);
+    }
+    let (file, page) = (folder.file("rmm.csv", log), folder.path("doctor.html"));
+    assert_eq!(sublet(&["doctor", &file, "--report", &page, "-q"]).status, 0);
+    let page = folder.read("doctor.html");
+    let (_, data) = page.split_once(r#"id="data">"#).unwrap();
+    let told: serde_json::Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<u64> {
+        value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+    };
+    let bands: Vec<Vec<u64>> =
+        told["timeline"]["bands"].as_array().unwrap().iter().map(|band| numbers(&band["bytes"])).collect();
+    let shown: Vec<u64> = (0..1000).map(|i| bands.iter().map(|band| band[i]).sum()).collect();
+    assert_eq!(shown, loads.chunks(3).map(|three| *three.iter().max().unwrap()).collect::<Vec<_>>());
+    let at = numbers(&told["timeline"]["at"]);
+    assert!(at.iter().zip(&shown).all(|(&at, shown)| loads[usize::try_from(at).unwrap()] == *shown));
+    assert_eq!(shown.iter().max().unwrap(), &told["diagnosis"]["in_use"].as_u64().unwrap());
 }
 
 #[test]

@@ -81,7 +81,7 @@ struct Timeline<'a> {
     bands: Vec<Band<'a>>,
     /// What was reserved at each point; empty where that is not told.
     reserved: Vec<u64>,
-    /// The point of each request that was refused.
+    /// The point before which each request was refused.
     refused: Vec<usize>,
 }
 
@@ -137,10 +137,11 @@ impl<'a> Timeline<'a> {
             last.checked_sub(1).map_or(0, |last| seen.reserved[last].1)
         };
         let reserved = if diagnosis.reserved.is_some() { at.iter().map(reserved_at).collect() } else { Vec::new() };
-        let point = |refused: &Refused| at.partition_point(|&at| at < refused.step).min(points - 1);
+        let point = |refused: &Refused| at.partition_point(|&at| at < refused.step);
         let refused = diagnosis.refused.iter().map(point).collect();
         let places = own.into_iter().chain(["all others"]);
-        let bands = places.zip(bytes).map(|(place, bytes)| Band { place, bytes }).collect();
+        let bands = places.zip(bytes).map(|(place, bytes)| Band { place, bytes });
+        let bands = bands.filter(|band| band.bytes.iter().any(|&bytes| bytes > 0)).collect();
         Some(Self { at, bands, reserved, refused })
     }
 }

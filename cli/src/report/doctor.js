@@ -39,7 +39,8 @@ const count = timeline?.at.length ?? 0;
 function drawChart() {
   const place = byId("held"), w = place.clientWidth, h = place.clientHeight;
   const inner = { w: w - margin.left - margin.right, h: h - margin.top - margin.bottom };
-  const x = i => margin.left + inner.w * (count > 1 ? i / (count - 1) : 0);
+  const x = i => margin.left + inner.w * i / count;
+  const steps = held => held.flatMap((bytes, i) => [`${x(i)} ${y(bytes)}`, `${x(i + 1)} ${y(bytes)}`]);
   const y = held => margin.top + inner.h * (1 - held / most);
   chart.setAttribute("viewBox", `0 0 ${w} ${h}`);
   chart.replaceChildren();
@@ -50,27 +51,26 @@ function drawChart() {
   }
   const marks = Math.max(2, Math.min(8, Math.floor(inner.w / 110)));
   for (let k = 0; k <= marks; k++) {
-    const i = Math.round(k * (count - 1) / marks);
-    chart.append(svg("text", { class: "along", x: x(i), y: margin.top + inner.h + 18, "text-anchor": k === marks ? "end" : k ? "middle" : "start" }, whole(timeline.at[i])));
+    const i = Math.min(Math.round(k * count / marks), count - 1);
+    chart.append(svg("text", { class: "along", x: margin.left + inner.w * k / marks, y: margin.top + inner.h + 18, "text-anchor": k === marks ? "end" : k ? "middle" : "start" }, whole(timeline.at[i])));
   }
   chart.append(svg("text", { class: "name", x: margin.left + inner.w / 2, y: margin.top + inner.h + 38 }, "mallocs and frees"));
   let below = new Array(count).fill(0);
   timeline.bands.forEach((band, b) => {
     const above = below.map((held, i) => held + band.bytes[i]);
-    const up = above.map((held, i) => `${x(i)} ${y(held)}`), down = below.map((held, i) => `${x(i)} ${y(held)}`).reverse();
-    chart.append(svg("path", { class: "band", fill: color(b), d: `M${up.join("L")}L${down.join("L")}Z` }));
+    chart.append(svg("path", { class: "band", fill: color(b), d: `M${steps(above).join("L")}L${steps(below).reverse().join("L")}Z` }));
     below = above;
   });
   if (timeline.reserved.length) {
-    chart.append(svg("path", { class: "reserved", d: `M${timeline.reserved.map((held, i) => `${x(i)} ${y(held)}`).join("L")}` }));
+    chart.append(svg("path", { class: "reserved", d: `M${steps(timeline.reserved).join("L")}` }));
   }
   for (const i of timeline.refused) chart.append(svg("path", { class: "out", d: `M${x(i)} ${margin.top}V${margin.top + inner.h}` }));
   const cursor = svg("path", { class: "cursor", d: "" });
   chart.append(cursor);
   chart.onpointermove = chart.onpointerdown = event => {
     const at = event.clientX - chart.getBoundingClientRect().left - margin.left;
-    const i = Math.min(Math.max(Math.round(at / inner.w * (count - 1)), 0), count - 1);
-    cursor.setAttribute("d", `M${x(i)} ${margin.top}V${margin.top + inner.h}`);
+    const i = Math.min(Math.max(Math.floor(at / inner.w * count), 0), count - 1);
+    cursor.setAttribute("d", `M${x(i + .5)} ${margin.top}V${margin.top + inner.h}`);
     const held = timeline.bands.map((band, b) => [element("span", {}, swatch(color(b)), ` ${few(band.place)}`), bytes(band.bytes[i])]);
     const reserved = timeline.reserved.length ? [["reserved", bytes(timeline.reserved[i])]] : [];
     showTip({ title: `event ${whole(timeline.at[i])}: ${bytes(sums[i])} in use`, facts: [...reserved, ...held.reverse()] }, event.clientX, event.clientY);
@@ -78,7 +78,7 @@ function drawChart() {
   chart.onpointerleave = () => { cursor.setAttribute("d", ""); showTip(null); };
 }
 
-const color = band => band === timeline.bands.length - 1 ? COLORS.at(-1) : COLORS[band];
+const color = band => timeline.bands[band].place === "all others" ? COLORS.at(-1) : COLORS[band];
 if (timeline) {
   new ResizeObserver(() => requestAnimationFrame(drawChart)).observe(byId("held"));
   byId("legend").append(...timeline.bands.map((band, b) => element("li", {}, swatch(color(b)), ` ${band.place}`)));

@@ -83,8 +83,43 @@ pub(crate) struct SolverRow {
     pub(crate) seconds: f64,
 }
 
-const TEMPLATE: &str = include_str!("template.html");
-const CURVE_TEMPLATE: &str = include_str!("curve.html");
+const SHELL: &str = include_str!("shell.html");
+
+/// A kind of page: what its title says after the name of what it shows, the element that holds its data, its body and its scripts.
+struct Kind {
+    about: &'static str,
+    id: &'static str,
+    body: &'static str,
+    scripts: &'static [&'static str],
+}
+
+const AXIS: &str = include_str!("axis.js");
+const ELEMENTS: &str = include_str!("elements.js");
+const MAP: Kind = Kind {
+    about: "memory map",
+    id: "plan",
+    body: include_str!("template.html"),
+    scripts: &[AXIS, ELEMENTS, include_str!("lanes.js"), include_str!("views.js"), include_str!("page.js")],
+};
+const CURVE: Kind = Kind {
+    about: "overhead by limit",
+    id: "data",
+    body: include_str!("curve.html"),
+    scripts: &[AXIS, ELEMENTS, include_str!("curve.js")],
+};
+const COMPARISON: Kind = Kind {
+    about: "solvers and allocators",
+    id: "data",
+    body: include_str!("compare.html"),
+    scripts: &[AXIS, ELEMENTS, include_str!("compare.js")],
+};
+const DIAGNOSIS: Kind = Kind {
+    about: "who holds the memory",
+    id: "data",
+    body: include_str!("doctor.html"),
+    scripts: &[AXIS, ELEMENTS, include_str!("doctor.js")],
+};
+const STYLE: &[u8] = include_bytes!("style.css");
 const BANKS_TEMPLATE: &str = include_str!("banks.html");
 
 /// Writes the form that the file's name asks for: an image if it ends in .svg, else a page.
@@ -97,7 +132,7 @@ pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write)
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    page(TEMPLATE, picture.problem.title(), &Scene::new(picture), out)
+    page(&MAP, picture.problem.title(), &Scene::new(picture), out)
 }
 
 /// Writes what less memory costs in time as one HTML file that needs no network.
@@ -105,7 +140,7 @@ pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Resul
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
-    page(CURVE_TEMPLATE, title, curve, out)
+    page(&CURVE, title, curve, out)
 }
 
 /// Writes what solvers and allocators take as one HTML file that needs no network.
@@ -113,7 +148,7 @@ pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Writ
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn comparison(title: &str, comparison: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
-    page(include_str!("compare.html"), title, comparison, out)
+    page(&COMPARISON, title, comparison, out)
 }
 
 /// Writes a diagnosis as one HTML file that needs no network.
@@ -121,7 +156,7 @@ pub(crate) fn comparison(title: &str, comparison: &impl Serialize, out: &mut imp
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn doctor(title: &str, diagnosis: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
-    page(include_str!("doctor.html"), title, diagnosis, out)
+    page(&DIAGNOSIS, title, diagnosis, out)
 }
 
 /// Writes the maps of several banks as one HTML file that needs no network. `maps` has the name and the page of each.
@@ -129,34 +164,46 @@ pub(crate) fn doctor(title: &str, diagnosis: &impl Serialize, out: &mut impl io:
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn banks(title: &str, maps: &[(String, Vec<u8>)], out: &mut impl io::Write) -> io::Result<()> {
-    let (head, tail) = BANKS_TEMPLATE.split_once("{{maps}}").unwrap_or((BANKS_TEMPLATE, ""));
-    page(head, title, &(), out)?;
-    for (bank, map) in maps {
-        let (bank, map) = (markup(bank), String::from_utf8_lossy(map).replace('&', "&amp;").replace('"', "&quot;"));
-        writeln!(out, "<h2>{bank}</h2>\n<iframe title=\"{bank}\" srcdoc=\"{map}\"></iframe>")?;
-    }
-    out.write_all(tail.as_bytes())
+    fill(BANKS_TEMPLATE, out, &mut |name, out| match name {
+        "title" => out.write_all(markup(title).as_bytes()),
+        "style" => out.write_all(STYLE),
+        "maps" => maps.iter().try_for_each(|(bank, map)| {
+            let map = String::from_utf8_lossy(map).replace('&', "&amp;").replace('"', "&quot;");
+            let bank = markup(bank);
+            writeln!(out, "<h2>{bank}</h2>\n<iframe title=\"{bank}\" srcdoc=\"{map}\"></iframe>")
+        }),
+        _ => Err(unknown(name)),
+    })
 }
 
-/// Fills the slots of a template.
-fn page(template: &str, title: &str, data: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+/// Writes a page of this kind.
+fn page(kind: &Kind, title: &str, data: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    fill(SHELL, out, &mut |name, out| match name {
+        "title" => out.write_all(markup(title).as_bytes()),
+        "about" => out.write_all(kind.about.as_bytes()),
+        "id" => out.write_all(kind.id.as_bytes()),
+        "body" => out.write_all(kind.body.as_bytes()),
+        "data" => json::write(data, out),
+        "style" => out.write_all(STYLE),
+        "scripts" => kind.scripts.iter().try_for_each(|script| writeln!(out, "{script}")),
+        _ => Err(unknown(name)),
+    })
+}
+
+fn unknown(name: &str) -> io::Error {
+    io::Error::other(format!("the report's template has an unknown slot {name:?}"))
+}
+
+/// Writes a template, whose slots `slot` fills.
+fn fill<W: io::Write>(
+    template: &str,
+    out: &mut W,
+    slot: &mut dyn FnMut(&str, &mut W) -> io::Result<()>,
+) -> io::Result<()> {
     let mut rest = template;
     while let Some((before, (name, after))) = rest.split_once("{{").and_then(|(b, r)| Some((b, r.split_once("}}")?))) {
         out.write_all(before.as_bytes())?;
-        match name {
-            "title" => out.write_all(markup(title).as_bytes())?,
-            "data" => json::write(data, out)?,
-            "style" => out.write_all(include_bytes!("style.css"))?,
-            "axis" => out.write_all(include_bytes!("axis.js"))?,
-            "lanes" => out.write_all(include_bytes!("lanes.js"))?,
-            "views" => out.write_all(include_bytes!("views.js"))?,
-            "elements" => out.write_all(include_bytes!("elements.js"))?,
-            "page" => out.write_all(include_bytes!("page.js"))?,
-            "curve" => out.write_all(include_bytes!("curve.js"))?,
-            "compare" => out.write_all(include_bytes!("compare.js"))?,
-            "doctor" => out.write_all(include_bytes!("doctor.js"))?,
-            _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),
-        }
+        slot(name, out)?;
         rest = after;
     }
     out.write_all(rest.as_bytes())
