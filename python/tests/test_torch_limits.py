@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -286,3 +287,39 @@ print(ours, theirs)
     assert done.returncode == 0, done.stderr
     ours, theirs = map(int, done.stdout.split())
     assert theirs > 1 << 20 and abs(ours - theirs) <= 4096
+
+
+def within(limit: int, x: Tensor, **options: Any) -> tuple[Layers, sublet.torch.Parts, Any]:
+    """A network whose graph PyTorch's own compiler compiles, within a limit."""
+    torch._dynamo.reset()
+    network = Layers(**options)
+    parts = sublet.torch.Parts(limit, compiler="inductor", planning="120s")
+    return network, parts, sublet.torch.compile(network, parts)
+
+
+def test_under_pytorchs_own_compiler_a_limit_holds() -> None:
+    x = torch.randn(2048, WIDTH)
+    torch._dynamo.reset()
+    network = Layers()
+    own = torch.compile(network)
+    own(x).backward()
+    theirs = [p.grad.clone() for p in network.parameters()]
+    taken_by_own = peak_of(network, x, lambda: own(x).backward())
+    limit = taken_by_own * 7 // 10
+    network, parts, model = within(limit, x)
+    assert told(network, lambda: model(x).backward()) == []
+    assert all(torch.allclose(p.grad, g, atol=1e-6) for p, g in zip(network.parameters(), theirs))
+    assert 0 < parts.taken <= 1.01 * parts.planned_peak <= 1.01 * limit and parts.parts[0].report.again
+    assert peak_of(network, x, lambda: model(x).backward()) <= 1.01 * limit < taken_by_own
+
+
+def test_under_pytorchs_own_compiler_what_cannot_be_held_is_refused() -> None:
+    x = torch.randn(2048, WIDTH)
+    for limit, options, why in ((6 << 20, {}, "schedule|least"), (1 << 30, {"broken": True}, "one graph with its loss")):
+        _, _, model = within(limit, x, **options)
+        with pytest.raises(Exception) as raised:
+            model(x).backward()
+        assert isinstance(getattr(raised.value, "inner_exception", raised.value), sublet.PlanError)
+        assert re.search(why, str(raised.value))
+    with pytest.raises(ValueError, match="CUDA graphs"):
+        sublet.torch.compile(Layers(), "1GiB", compiler="inductor", mode="reduce-overhead")

@@ -4,8 +4,8 @@ The compiler puts operators into loops and takes their outputs when it likes, so
 take. Dry runs do: both graphs of a cut are lowered as far as its scheduler, which has the loops and the order of all calls, and
 no code is generated. Where the peak that stands there is above the limit, the cut is made anew with a lower limit inside.
 
-Three things keep the compiler near the plan: a loop may take no more than its operators one by one, what a library call returns
-in a tuple is taken at once, and no copies of weights in another layout are kept.
+Four things keep the compiler near the plan: a loop may take no more than its operators one by one, each loop is a function of
+its own, what a library call returns in a tuple is taken at once, and no copies of weights in another layout are kept.
 """
 
 from __future__ import annotations
@@ -74,6 +74,16 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
     if wrong:
         raise ValueError(f"the options {', '.join(wrong)} of the compiler are set so that a limit holds")
     return {**asked, **ours}
+
+
+def compiled(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
+    """Compiles one graph. On the processor the compiler would put all loops between two library calls into one function, whose
+    outputs are all made before it and whose inputs are freed after it: here each loop is a function."""
+    from torch._inductor import compile_fx
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    with mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1):
+        return compile_fx.compile_fx_inner(module, inputs, **given)
 
 
 def taken_at_once(nodes: list[Any]) -> list[Any]:

@@ -306,6 +306,10 @@ class Partitioner(CustomPartitionerFn):
         sizes.restore(joint_module, *passes)
         return passes
 
+    def __deepcopy__(self, memo: Any) -> Partitioner:
+        """The partitioner itself: PyTorch and others copy the options of a compiler, and the reports are in this one."""
+        return self
+
     def uuid(self) -> str:
         """Another text each time, so that PyTorch's compiler finds no cut of an earlier run in its cache: operators are
         measured anew, and all ranks must cut alike. PyTorch says that None would do, but looks its cache up all the

@@ -402,9 +402,11 @@ class Graph:
             return compiler(module, inputs)
         from torch._inductor import compile_fx
 
+        from . import _inductor
+
         def inner(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
             self.watch.compiles()
-            run = compile_fx.compile_fx_inner(module, inputs, **given)
+            run = _inductor.compiled(module, inputs, **given)
             return self._marked(run) if given.get("is_backward") else run
 
         # The compiler may change the graph.
