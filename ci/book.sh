@@ -12,6 +12,7 @@ mkdir -p docs/reference
         echo '```'
     done
 } > docs/reference/cli.md
+python3 ci/reference.py
 if timeout 600 "$book/bin/pip" install --quiet --disable-pip-version-check mkdocs-material==9.6.23; then
     "$book/bin/mkdocs" build --quiet --strict
 else

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-MADE = {"docs/reference/cli.md"}
+MADE = {f"docs/reference/{name}.md" for name in ("cli", "python", "c")}
 
 
 def anchors(page: pathlib.Path) -> set[str]:
