@@ -98,7 +98,8 @@ done
 debian() { # PACKAGE ARCHITECTURE FOLDER DEPENDS DESCRIPTION
     mkdir -p "$3/DEBIAN"
     printf '%s\n' "Package: $1" "Version: $version" "Architecture: $2" "Maintainer: The sublet authors <sublet@localhost>" \
-        "Section: devel" "Priority: optional" "Depends: $4" "Installed-Size: $(du -sk "$3" | cut -f1)" "Description: $5" > "$3/DEBIAN/control"
+        "Section: devel" "Priority: optional" ${4:+"Depends: $4"} "Installed-Size: $(du -sk "$3" | cut -f1)" "Description: $5" \
+        > "$3/DEBIAN/control"
     find "$3" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
     dpkg-deb --root-owner-group --build "$3" "$dist/$1_${version}_$2.deb" > /dev/null
 }
@@ -150,7 +151,7 @@ for machine in "${machines[@]}"; do
         cp "$work/stage/documents/man"/*.1 "$of/usr/share/man/man1"
         gzip --no-name --best --force "$of/usr/share/man/man1"/*.1
         cat LICENSE-MIT LICENSE-APACHE > "$of/usr/share/doc/sublet/copyright"
-        debian sublet "$architecture" "$of" "libc6" "memory plans for deep networks, on the command line"
+        debian sublet "$architecture" "$of" "" "memory plans for deep networks, on the command line"
     fi
     # The root of an empty Debian takes both.
     root=$work/root/debian-$machine

@@ -127,10 +127,10 @@ pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// Prints errors alone, and what was asked for by name: --json, files
-    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    #[arg(long, short, global = true, conflicts_with = "verbose", display_order = 900)]
     pub(crate) quiet: bool,
     /// Tells on standard error what is read and written meanwhile
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 901)]
     pub(crate) verbose: bool,
 }
 
