@@ -352,7 +352,9 @@ class Partitioner(CustomPartitionerFn):
             several = self.passes > 1 or self.stage is not None
             return self._fit_passes(joint) if several else self._fit_one(joint, self.limit)
         except PlanError as e:
-            raise PlanError(f"{e} ({_largest(joint)})") from None
+            refusal = PlanError(f"{e} ({_largest(joint)})")
+            refusal.least, refusal.needed = e.least, e.needed
+            raise refusal from None
 
     def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
         device = self.device or joint.device or DEFAULT_DEVICE
