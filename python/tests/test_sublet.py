@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -504,6 +505,20 @@ def test_no_limit_of_a_sweep_costs_more_than_a_lower_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(_results, "fit", fit)
     rows = rows_of(sublet.sweep(VGG, [100, 80, 70, 50]))
     assert [(row["overhead"], row["fitted_to"]) for row in rows] == [(0.1, 80), (0.1, 80), (0.1, 80), (0.4, 50)]
+
+
+def test_rows_are_frames_where_pandas_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = sublet.fit(VGG, "60%", using="swap")
+    tables: list[Callable[[], Any]] = [
+        lambda: sublet.compare(VGG),
+        lambda: sublet.sweep(VGG, ["80%"], using="swap"),
+        fitted.explain,
+        lambda: fitted.explain(fitted.timeline[0].blocks[0]),
+    ]
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: ("frame", len(rows))))
+    frames = [table() for table in tables]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert frames == [("frame", len(table())) for table in tables]
 
 
 def test_compare_has_the_allocators_of_today() -> None:
