@@ -13,8 +13,8 @@ use std::hint::black_box;
 
 use clock::cpu_seconds;
 use sublet_core::replay::{self, Allocator, Config, Memory};
+use sublet_core::trace::Detector;
 use sublet_core::trace::Event;
-use sublet_core::trace::period::{self, Detector};
 use sublet_core::{Block, Workspace};
 use sublet_tests::network::{Network, Request};
 
@@ -127,7 +127,7 @@ fn time(network: &Network, mut iteration: impl FnMut()) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a time to be read")]
 fn detect(network: &Network) -> f64 {
     let longest = network.iteration.len();
-    let len = period::workspace(longest);
+    let len = Detector::workspace(longest);
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut detector = Detector::new(longest, Workspace::new(&mut words, &mut indices)).expect("as long as asked for");
     let mut positions = vec![(0, 0); network.blocks];

@@ -7,8 +7,8 @@
 mod clock;
 
 use clock::cpu_seconds;
-use sublet_core::place::search::{Technique, Techniques};
 use sublet_core::place::{Options, Solver};
+use sublet_core::place::{Technique, Techniques};
 use sublet_tests::{instance, place_with};
 
 /// Each search may spend this number of times the default number of nodes.

@@ -1,8 +1,8 @@
 //! The figures of memory in docs/embedded.md are those of the `workspace` functions.
 
 use sublet_core::place::{Fit, Solver, workspace_of};
-use sublet_core::trace::{Row, liveness, period};
-use sublet_core::{Block, WorkspaceLen, replay, verify};
+use sublet_core::trace::{Detector, Row, liveness};
+use sublet_core::{Block, Pool, WorkspaceLen, replay, verify};
 
 const PAGE: &str = include_str!("../docs/embedded.md");
 const BLOCKS: usize = 1000;
@@ -17,8 +17,8 @@ fn the_bytes_for_a_block_are_those_of_the_page() {
         ("verify::verify", verify::workspace(BLOCKS)),
         ("trace::liveness", liveness::workspace(BLOCKS)),
         ("replay::Replay", replay::workspace(BLOCKS)),
-        ("replay::Pool", replay::pool::workspace(BLOCKS)),
-        ("trace::period::Detector", period::workspace(BLOCKS)),
+        ("replay::Pool", Pool::workspace(BLOCKS)),
+        ("trace::Detector", Detector::workspace(BLOCKS)),
     ];
     let expected = asked.map(|(name, WorkspaceLen { words, indices })| {
         format!("| `{name}` | {} |", (8 * words + 4 * indices).div_ceil(BLOCKS))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sublet_core::place::chunks::{self, Limit, Spot};
-use sublet_core::place::{Options, Solver, late_reuse};
+use sublet_core::place::{Options, Solver};
 use sublet_core::{Block, Constraints, Workspace};
 use sublet_tests::{instance, place_with, verify};
 
@@ -53,10 +53,16 @@ fn in_chunks(blocks: &[Block], limit: Limit) -> (chunks::Chunks, Vec<Spot>) {
     (found, spots)
 }
 
+/// How many blocks begin over memory that has died less than `distance` steps before.
 fn early(blocks: &[Block], distance: u32, offsets: &[u64]) -> usize {
-    let len = late_reuse::workspace(blocks.len());
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    late_reuse::count_early(blocks, distance, Workspace::new(&mut words, &mut indices), offsets).unwrap()
+    let mut by_end: Vec<usize> = (0..blocks.len()).collect();
+    by_end.sort_by_key(|&i| blocks[i].end);
+    let spoiled = |(b, &offset): (&Block, &u64)| {
+        let begin = by_end.partition_point(|&j| blocks[j].end + distance <= b.start);
+        let mut just = by_end[begin..].iter().take_while(|&&j| blocks[j].end <= b.start);
+        just.any(|&j| offset < offsets[j] + blocks[j].size && offsets[j] < offset + b.size)
+    };
+    blocks.iter().zip(offsets).filter(|&placed| spoiled(placed)).count()
 }
 
 /// The offsets that ggml's allocator gives: the smallest hole that is large enough, else the top of the memory.

@@ -15,7 +15,7 @@ use sublet_baselines::zhang::{self, Policy, Swapped};
 use sublet_core::error::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
-use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::{in_place, mask};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};

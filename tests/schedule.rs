@@ -12,7 +12,7 @@ use serde_json::Value;
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Recorded, Row};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
 use sublet_tests::instance;
 use sublet_tests::rewritten::{Network, rewrite, spoil};
@@ -54,11 +54,11 @@ impl Case {
     fn verify(&self) -> Result<(Run, u64), Error> {
         let (rewritten, recorded) = (&self.rewritten, self.recorded());
         let residencies = liveness::residencies(rewritten);
-        let len = schedule::workspace(recorded.rows.len(), recorded.blocks, residencies);
+        let len = verify::schedule_workspace(recorded.rows.len(), recorded.blocks, residencies);
         let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
         let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rewritten.len()];
-        let verified = schedule::schedule(
+        let verified = verify::schedule(
             &recorded,
             rewritten,
             &self.offsets,

@@ -19,7 +19,7 @@
 //!
 //! Inter-layer swaps are written as the rows of a trace that can run. For intra-layer reuse only the bytes are counted:
 //! a recorded operator computes both gradients at once, so no row could tell where one ends and the other begins. Where
-//! an operator may write over its input, [`in_place`](sublet_core::rewrite::means::in_place) makes it do so.
+//! an operator may write over its input, [`in_place`](sublet_core::rewrite::in_place) makes it do so.
 //!
 //! The bytes that are counted are those of all blocks that more than one operator accesses, except parameters and their
 //! gradients. Masks have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_baselines::zhang::Policy;
 use sublet_core::Constraints;
-use sublet_core::place::search::Technique;
+use sublet_core::place::Technique;
 use sublet_core::place::{Solver, chunks};
 use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::simulate::Device;

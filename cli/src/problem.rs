@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
-use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::Sweep;
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row, graph::Tensor, liveness, liveness::Residency};
 use sublet_core::verify::Violation;
-use sublet_core::{Block, Constraints, Error, Overlap, VerifiedPlan, block, verify};
+use sublet_core::{Block, Constraints, Error, Overlap, VerifiedPlan, check_blocks, verify};
 
 use crate::model::Model;
 use crate::text::unit::Unit;
@@ -134,7 +134,7 @@ impl Problem {
 
     /// The max load; 0 if it exceeds 64 bits.
     pub(crate) fn max_load(&self) -> u64 {
-        let mut scratch = Scratch::of(interval::workspace(self.blocks.len()));
+        let mut scratch = Scratch::of(Sweep::workspace(self.blocks.len()));
         Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
     }
 
@@ -170,7 +170,7 @@ impl Problem {
         }
         let trace = Some(Trace { rows, names, ..Trace::default() });
         let problem = Self { name: name.into(), blocks, ids, trace, ..Self::default() };
-        match block::check(&problem.blocks, 1) {
+        match check_blocks(&problem.blocks, 1) {
             Ok(_) => Ok(problem),
             Err(e @ Error::SizeOverflow { block }) => {
                 let row = problem.blocks.get(block as usize).map_or(0, |b| b.start);

@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::ProgressBar;
-use sublet_core::place::search::{Technique, Techniques};
 use sublet_core::place::{self, FEW_BLOCKS, Options, Solver, Summary};
+use sublet_core::place::{Technique, Techniques};
 use sublet_core::{Block, Constraints, Error};
 
 use crate::args::{Effort, SolveArgs};

@@ -118,8 +118,8 @@ pub struct Overlap {
 /// `alignment` is not a power of two; [`Error::TooManyBlocks`] if there are more than [`MAX_BLOCKS`] blocks.
 ///
 /// ```
-/// use sublet_core::{block, Block, Error};
-/// assert_eq!(block::check(&[Block::new(4, 4, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 4, end: 4 }));
+/// use sublet_core::{Block, Error, check_blocks};
+/// assert_eq!(check_blocks(&[Block::new(4, 4, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 4, end: 4 }));
 /// ```
 pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     check_count(blocks.len())?;

@@ -75,7 +75,7 @@ extern crate alloc;
 #[macro_use]
 extern crate std;
 
-pub mod block;
+mod block;
 pub mod error;
 mod hash;
 mod heap;
@@ -96,7 +96,7 @@ pub mod verify;
 mod violation;
 mod workspace;
 
-pub use block::{Block, Constraints, Overlap};
+pub use block::{Block, Constraints, MAX_BLOCKS, Overlap, check as check_blocks, check_count};
 pub use error::Error;
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
@@ -105,7 +105,7 @@ pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 
 /// Records the mallocs, frees, reads and writes of one iteration as a trace of at most N rows, which lie in the
-/// recorder's own array. To record into memory that the caller lends, use [`trace::record::Recorder`].
+/// recorder's own array. To record into memory that the caller lends, use [`trace::Recorder`].
 ///
 /// ```
 /// let mut recorder = sublet_core::Recorder::<4>::fixed();
@@ -115,4 +115,4 @@ pub use workspace::{Workspace, WorkspaceLen};
 /// assert_eq!((recorder.rows().len(), recorder.block_count()), (2, 1));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub type Recorder<const N: usize> = trace::record::Recorder<[trace::Row; N]>;
+pub type Recorder<const N: usize> = trace::Recorder<[trace::Row; N]>;

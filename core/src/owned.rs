@@ -102,7 +102,7 @@ pub fn plan_watched(
 ///
 /// # Errors
 /// [`Error::Invalid`] with the constraint that the plan breaks; [`Error::BufferTooSmall`] if there is not one offset
-/// for each block; an error of [`block::check`](crate::block::check) for blocks that cannot be planned.
+/// for each block; an error of [`check_blocks`](crate::check_blocks) for blocks that cannot be planned.
 pub fn verify(blocks: &[Block], offsets: &[u64], constraints: &Constraints) -> Result<(u64, u64), Error> {
     proved(blocks, offsets, constraints, Scratch::of(verify::workspace(blocks.len())))
 }

@@ -37,7 +37,7 @@
 //! ```
 //! use sublet_core::simulate::{Device, Timing};
 //! use sublet_core::trace::{Event, Op, Recorded, Row, liveness::Residency};
-//! use sublet_core::verify::schedule::{self, Room};
+//! use sublet_core::verify::{self, Room};
 //! use sublet_core::{Block, Constraints, Workspace};
 //! use sublet_cuda::host::{HostBackend, Mode, Operand, Options};
 //! use sublet_cuda::{ALIGNMENT, Error, Program, Runtime};
@@ -49,10 +49,10 @@
 //! let [out, free, back] = [Event::SwapOut, Event::Free, Event::SwapIn].map(|event| row(event, Op::None));
 //! let swapped = [malloc, read, write, out, free, malloc, back];
 //! let recorded = Recorded::new(&recorded, 1);
-//! let len = schedule::workspace(recorded.rows.len(), 1, 2);
+//! let len = verify::schedule_workspace(recorded.rows.len(), 1, 2);
 //! let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 //! let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Residency::default(); 2]);
-//! let verified = schedule::schedule(
+//! let verified = verify::schedule(
 //!     &recorded,
 //!     &swapped,
 //!     &[0, 0],

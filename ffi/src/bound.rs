@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use sublet_core::Block;
-use sublet_core::place::bound;
+use sublet_core::place;
 
 use crate::arguments::Arguments;
 use crate::block::{self, sublet_block, sublet_constraints};
@@ -13,7 +13,7 @@ use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
 fn needed(n: usize) -> Needed {
-    Needed::workspace(bound::workspace(n)).and::<Block>(n)
+    Needed::workspace(place::lower_bound_workspace(n)).and::<Block>(n)
 }
 
 /// Tells in `layout` the workspace that sublet_lower_bound needs for `block_count` blocks. Its size is linear in the
@@ -58,8 +58,8 @@ pub unsafe extern "C" fn sublet_lower_bound(
             )
         };
         let blocks = block::blocks(&mut room, blocks)?;
-        let scratch = room.workspace(bound::workspace(block_count));
-        lower_bound.set(bound::lower_bound(blocks, &constraints.into(), scratch)?);
+        let scratch = room.workspace(place::lower_bound_workspace(block_count));
+        lower_bound.set(place::lower_bound(blocks, &constraints.into(), scratch)?);
         Ok(())
     })
 }

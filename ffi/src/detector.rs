@@ -2,8 +2,8 @@
 
 use core::ffi::c_void;
 
+use sublet_core::trace::Detector;
 use sublet_core::trace::Event;
-use sublet_core::trace::period::{self, Detector};
 
 use crate::arguments::Arguments;
 use crate::boundary::{boundary, tell};
@@ -20,7 +20,7 @@ pub struct sublet_detector(Detector<'static>);
 handles!(sublet_detector: b"detector");
 
 fn needed(longest: usize) -> Needed {
-    Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
+    Needed::workspace(Detector::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
 /// Tells in `layout` how large a workspace a sublet_detector needs to find iterations of up to `longest` events:
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn sublet_detector_create(
         let (mut room, to) =
             unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(detector)?) };
         let place = room.uninit();
-        let kept = room.workspace(period::workspace(longest));
+        let kept = room.workspace(Detector::workspace(longest));
         handle::put(place, sublet_detector(Detector::new(longest, kept)?), to)
     })
 }

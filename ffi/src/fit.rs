@@ -5,12 +5,12 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 
 use sublet_core::Block;
+use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
-use sublet_core::rewrite::lower_bound;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Operator, Row};
-use sublet_core::verify::schedule::VerifiedSchedule;
+use sublet_core::verify::VerifiedSchedule;
 
 use crate::arguments::{Arguments, counted, params, plain};
 use crate::block::sublet_block;
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn sublet_fit(
 }
 
 fn bound_needed(trace: Counts) -> Needed {
-    Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
+    Needed::workspace(rewrite::least_load_workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
 /// Tells in `layout` how large a workspace sublet_load_without_overhead needs. Its size is linear in the counts of rows
@@ -404,8 +404,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
             return Err(Failure::of(S::Device));
         }
         let rows = trace::rows(&mut room, trace.rows)?;
-        let scratch = room.workspace(lower_bound::workspace(rows.len(), trace.blocks));
-        load.set(lower_bound::least_load(rows, trace.blocks, &trace.device, 0, scratch)?);
+        let scratch = room.workspace(rewrite::least_load_workspace(rows.len(), trace.blocks));
+        load.set(rewrite::least_load(rows, trace.blocks, &trace.device, 0, scratch)?);
         Ok(())
     })
 }

@@ -3,7 +3,6 @@
 use core::ffi::c_void;
 
 use sublet_core::Pool;
-use sublet_core::replay::pool;
 
 use crate::arguments::{Arguments, params, plain};
 use crate::boundary::{boundary, tell};
@@ -42,7 +41,7 @@ params! {
 }
 
 fn needed(live: usize) -> Needed {
-    Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
+    Needed::workspace(Pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
 /// Tells in `layout` how large a workspace sublet_pool_create needs for a pool with at most `live` blocks alive at
@@ -84,7 +83,7 @@ pub unsafe extern "C" fn sublet_pool_create(
         let (mut room, to) =
             unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(pool)?) };
         let place = room.uninit();
-        let kept = room.workspace(pool::workspace(live));
+        let kept = room.workspace(Pool::workspace(live));
         handle::put(place, sublet_pool(Pool::new(capacity, alignment, live, kept)?), to)
     })
 }

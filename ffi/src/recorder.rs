@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use sublet_core::trace::Row;
-use sublet_core::trace::record::{self, Recorder};
+use sublet_core::trace::{OUTSIDE, Recorder};
 
 use crate::arguments::Arguments;
 use crate::boundary::{boundary, tell};
@@ -17,7 +17,7 @@ use crate::workspace::{Needed, sublet_layout};
 /// sublet_recorder_interrupt and sublet_recorder_resume. Events of such a block are ignored.
 pub const SUBLET_OUTSIDE: u32 = u32::MAX;
 
-const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
+const _: () = assert!(SUBLET_OUTSIDE == OUTSIDE);
 
 /// A recorder: writes what happens in an iteration as rows of a trace. Only one thread at a time may use a recorder.
 pub struct sublet_recorder(Rows);

@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
-use sublet_core::verify::schedule::{self, Room, VerifiedSchedule};
+use sublet_core::verify::{self, Room, VerifiedSchedule};
 use sublet_core::{Block, Constraints};
 
 use crate::arguments::{Arguments, params, plain};
@@ -62,7 +62,7 @@ params! {
 }
 
 pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Needed {
-    Needed::workspace(schedule::workspace(trace.rows, trace.blocks, residencies))
+    Needed::workspace(verify::schedule_workspace(trace.rows, trace.blocks, residencies))
         .and::<Row>(trace.rows)
         .and::<Operator>(trace.operators)
         .and::<Row>(rewritten)
@@ -90,8 +90,8 @@ pub(crate) fn verified<'a>(
         blocks: room.fill(told, Block::default()),
         names: room.fill(told, Residency::default()),
     };
-    let scratch = room.workspace(schedule::workspace(recorded.rows.len(), recorded.blocks, told));
-    Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
+    let scratch = room.workspace(verify::schedule_workspace(recorded.rows.len(), recorded.blocks, told));
+    Ok(verify::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
 }
 
 /// Tells in `layout` how large a workspace sublet_verify_schedule needs. Its size is linear in the counts of rows,

@@ -23,7 +23,7 @@ pub struct sublet_layout {
 crate::plain::plain!(sublet_layout);
 
 /// From larger numbers, a workspace's size could overflow.
-pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 17 } else { sublet_core::block::MAX_BLOCKS };
+pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 17 } else { sublet_core::MAX_BLOCKS };
 
 /// In words of 8 bytes.
 #[derive(Clone, Copy, Debug)]

@@ -4,12 +4,12 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::error::RowFault;
+use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
-use sublet_core::rewrite::lower_bound;
 use sublet_core::simulate::{self, Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
-use sublet_core::verify::schedule::{self as verify, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error, VerifiedSchedule, Workspace};
 use sublet_fuzz::judge::{self, check_times, lifetimes};
 use sublet_fuzz::scratch::Scratch;
@@ -72,8 +72,8 @@ sublet_fuzz::target!(|input: Input| {
     let well_formed = schedule::well_formed(rows, *blocks);
     let lived = lifetimes(rows, *blocks);
     assert_eq!(lived.is_ok(), well_formed, "{lived:?}");
-    let mut scratch = Scratch::of(lower_bound::workspace(rows.len(), *blocks));
-    let least_load = lower_bound::least_load(rows, *blocks, &device, 0, scratch.lend());
+    let mut scratch = Scratch::of(rewrite::least_load_workspace(rows.len(), *blocks));
+    let least_load = rewrite::least_load(rows, *blocks, &device, 0, scratch.lend());
     if let (Ok((lives, _)), Ok(least_load)) = (&lived, least_load) {
         assert!(u128::from(least_load) <= naive::max_load(lives).min(u64::MAX.into()));
     }
@@ -98,7 +98,7 @@ sublet_fuzz::target!(|input: Input| {
         // Up to this time, about three days, an f64 in ns tells apart times that differ by 1 ns.
         if by_swaps && run.time_ns < (1u64 << 48) as f64 {
             let overhead = (run.time_ns - run.original_ns as f64).max(0.0).ceil() as u64;
-            let least_load = lower_bound::least_load(rows, *blocks, &options.device, overhead, scratch.lend()).unwrap();
+            let least_load = rewrite::least_load(rows, *blocks, &options.device, overhead, scratch.lend()).unwrap();
             // The bound is a real number, rounded.
             let rounding = run.peak_load >> 40;
             assert!(least_load <= run.peak_load.saturating_add(rounding), "{least_load} at least, but {run:?}");
@@ -158,7 +158,7 @@ fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
     let mut timings = vec![Timing::default(); rows.len()];
     too_small(simulate::simulate(&Recorded::new(rows, *blocks), rows, device, none(), &mut timings).err());
     if device.is_sound() {
-        too_small(lower_bound::least_load(rows, *blocks, device, 0, none()).err());
+        too_small(rewrite::least_load(rows, *blocks, device, 0, none()).err());
     }
     let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
     too_small(fit::fit(&Recorded::new(rows, *blocks), &Options::new(0, *device), none(), output).err());

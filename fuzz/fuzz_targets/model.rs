@@ -4,11 +4,11 @@
 //! The input is a file of one of the formats, as its first bytes say.
 #![cfg_attr(fuzzing, no_main)]
 
-use sublet_core::block;
+use sublet_core::check_blocks;
 
 sublet_fuzz::target!(|data: &[u8]| {
     if let Ok(problem) = sublet_cli::read("a.tflite", data) {
         assert!(!problem.blocks().is_empty());
-        block::check(problem.blocks(), 1).expect("what is read can be planned");
+        check_blocks(problem.blocks(), 1).expect("what is read can be planned");
     }
 });

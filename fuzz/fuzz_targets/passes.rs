@@ -5,7 +5,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_baselines::chen::{self, Cuts, Plan};
 use sublet_baselines::layrub;
-use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::{in_place, mask};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Constraints, Error, WorkspaceLen};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use sublet_core::trace::Detector;
 use sublet_core::trace::Event;
-use sublet_core::trace::period::{self, Detector};
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::stream::{Step, Stream};
 
@@ -73,7 +73,7 @@ impl Watched<'_> {
 
 sublet_fuzz::target!(|input: Input| {
     let Input { longest, stream: Stream(steps), plain } = input;
-    let mut memory = Scratch::of(period::workspace(longest));
+    let mut memory = Scratch::of(Detector::workspace(longest));
     let detector = Detector::new(longest, memory.lend()).expect("there is memory");
     let mut watched = Watched { detector, longest, seen: Vec::new(), loads: Vec::new() };
     let mut live: Vec<(u64, (u32, usize))> = Vec::new();

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use arbitrary::Arbitrary;
-use sublet_core::place::{self, Solver, Summary, bound};
-use sublet_core::{Constraints, Error, block, verify};
+use sublet_core::place::{self, Solver, Summary};
+use sublet_core::{Constraints, Error, check_blocks, verify};
 use sublet_fuzz::blocks::{Attempt, Instance};
 use sublet_fuzz::naive;
 use sublet_fuzz::scratch::Scratch;
@@ -24,7 +24,7 @@ struct Input {
 sublet_fuzz::target!(|input: Input| {
     let Input { attempt, breaks, instance } = &input;
     let Instance { blocks, constraints } = instance;
-    let checked = block::check(blocks, constraints.alignment);
+    let checked = check_blocks(blocks, constraints.alignment);
     assert_eq!(checked.is_ok(), naive::plannable(blocks, constraints.alignment), "{checked:?}");
     if let Err(e) = checked {
         for solver in Solver::all() {
@@ -45,8 +45,8 @@ sublet_fuzz::target!(|input: Input| {
     let instance = Instance { blocks: blocks.clone(), constraints: free };
     let whole = |solver| run(Attempt { solver, work: 200, ..*attempt }, &instance, None).expect("without a capacity");
     let found: Vec<(Solver, Summary)> = Solver::all().map(|solver| (solver, whole(solver))).collect();
-    let mut scratch = Scratch::of(bound::workspace(blocks.len()));
-    let bound = bound::lower_bound(blocks, &free, scratch.lend()).expect("the blocks are fine");
+    let mut scratch = Scratch::of(place::lower_bound_workspace(blocks.len()));
+    let bound = place::lower_bound(blocks, &free, scratch.lend()).expect("the blocks are fine");
     assert!(naive::max_load(blocks) <= bound.into());
     let lower_bound = found.iter().map(|(_, s)| s.lower_bound).max().unwrap_or(0).max(bound);
     let auto = whole(Solver::Auto).peak;

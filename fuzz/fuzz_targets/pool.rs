@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::Error;
+use sublet_core::Pool;
 use sublet_core::error::Buffer;
-use sublet_core::replay::{Pool, pool};
 use sublet_fuzz::number;
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::stream::{Step, Stream};
@@ -36,7 +36,7 @@ const MOST_LIVE: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
     let Input { capacity, alignment, live: most, stream: Stream(steps) } = input;
-    let mut memory = Scratch::of(pool::workspace(most.min(MOST_LIVE)));
+    let mut memory = Scratch::of(Pool::workspace(most.min(MOST_LIVE)));
     let mut pool = match Pool::new(capacity, alignment, most, memory.lend()) {
         Ok(pool) => pool,
         Err(e) => {

@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sublet_core::block;
+use sublet_core::check_blocks;
 
 const BETWEEN: &[u8] = b"\n===\n";
 
@@ -29,7 +29,7 @@ sublet_fuzz::target!(|data: &[u8]| {
     let graph = sublet_cli::read_graph("a.csv", file, belongs);
     for mut problem in [alone, graph].into_iter().flatten() {
         assert!(!problem.blocks().is_empty());
-        block::check(problem.blocks(), 1).expect("what is read can be planned");
+        check_blocks(problem.blocks(), 1).expect("what is read can be planned");
         if let Ok(offsets) = problem.read_plan("plan.csv", belongs) {
             assert_eq!(offsets.len(), problem.blocks().len());
         }

@@ -4,7 +4,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::place::{self, Options, Solver};
-use sublet_core::{Block, Constraints, Error, block, verify};
+use sublet_core::{Block, Constraints, Error, check_blocks, verify};
 use sublet_fuzz::blocks::{self, Instance};
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::{naive, number};
@@ -98,7 +98,7 @@ fn judge(blocks: &[Block], offsets: &[u64], constraints: &Constraints) {
         Err(Error::BufferTooSmall { .. }) => assert!(plannable && blocks.len() != offsets.len()),
         Err(e) => {
             assert!(!plannable, "{e}");
-            assert_eq!(block::check(blocks, constraints.alignment), Err(e));
+            assert_eq!(check_blocks(blocks, constraints.alignment), Err(e));
         }
     }
 }

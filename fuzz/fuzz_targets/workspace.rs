@@ -6,15 +6,14 @@ use std::fmt::Debug;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::error::Buffer;
-use sublet_core::place::interval::{self, Sweep};
-use sublet_core::place::{self, bound as place_bound};
+use sublet_core::place::{self, Sweep};
+use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{self, Lengths, Output};
-use sublet_core::rewrite::lower_bound;
 use sublet_core::simulate::{self, Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Recorded, Row};
-use sublet_core::verify::schedule::{self, Room};
-use sublet_core::{Block, Error, Workspace, WorkspaceLen, verify};
+use sublet_core::verify::{self, Room};
+use sublet_core::{Block, Error, Workspace, WorkspaceLen};
 use sublet_fuzz::blocks::{Attempt, Instance};
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::trace::{Trace, device};
@@ -85,19 +84,18 @@ sublet_fuzz::target!(|input: Input| {
                 place::place(attempt.solver, blocks, &options, scratch, &mut offsets).map(|found| (found, offsets))
             });
         }
-        Call::LowerBound => lend(lent, place_bound::workspace(n), &[], |scratch, _, _| {
-            place_bound::lower_bound(blocks, constraints, scratch)
+        Call::LowerBound => lend(lent, place::lower_bound_workspace(n), &[], |scratch, _, _| {
+            place::lower_bound(blocks, constraints, scratch)
         }),
-        Call::Sweep => lend(lent, interval::workspace(n), &[], |scratch, _, _| {
+        Call::Sweep => lend(lent, Sweep::workspace(n), &[], |scratch, _, _| {
             let sweep = Sweep::new(blocks, scratch)?;
             let cliques: Vec<_> = sweep.cliques().take(n + 1).collect();
             let components: Vec<_> = sweep.components().take(n + 1).map(<[u32]>::to_vec).collect();
             let pairs: Vec<_> = sweep.colliding_pairs().take(n * n + 1).collect();
             assert!(cliques.len() <= n && components.len() <= n && pairs.len() <= n * n);
-            assert_eq!(pairs.len() as u64, sweep.colliding_pair_count());
             let curve: Vec<_> = sweep.load_curve().take(2 * n + 1).collect();
             assert!(curve.len() <= 2 * n);
-            Ok((cliques, components, pairs, curve, sweep.max_load(), sweep.by_start().to_vec()))
+            Ok((cliques, components, pairs, curve, sweep.max_load()))
         }),
         Call::Verify => lend(lent, verify::workspace(n), &[(Buffer::Offsets, n)], |scratch, outputs, _| {
             // A plan that is made here: each block lies above the one before.
@@ -130,8 +128,8 @@ sublet_fuzz::target!(|input: Input| {
                 },
             );
         }
-        Call::SwapBound => lend(lent, lower_bound::workspace(rows.len(), numbers), &[], |scratch, _, _| {
-            lower_bound::least_load(rows, numbers, device, 0, scratch)
+        Call::SwapBound => lend(lent, rewrite::least_load_workspace(rows.len(), numbers), &[], |scratch, _, _| {
+            rewrite::least_load(rows, numbers, device, 0, scratch)
         }),
         Call::Schedule => {
             let outputs = [
@@ -140,22 +138,27 @@ sublet_fuzz::target!(|input: Input| {
                 (Buffer::Blocks, residencies),
                 (Buffer::Offsets, residencies),
             ];
-            lend(lent, schedule::workspace(rows.len(), numbers, residencies), &outputs, |scratch, outputs, fill| {
-                let mut timings = filled_timings(outputs[0], fill);
-                let mut lives = vec![Block::new(3, 1, fill); outputs[1]];
-                let mut names = vec![Residency { block: fill as u32, ordinal: 7 }; outputs[2]];
-                let sizes = rows.iter().filter(|r| r.bytes > 0).scan(0u64, |top, r| {
-                    let offset = *top;
-                    *top = top.saturating_add(r.bytes);
-                    Some(offset)
-                });
-                let offsets: Vec<u64> = sizes.chain(std::iter::repeat(0)).take(outputs[3]).collect();
-                let room = Room { timings: &mut timings, blocks: &mut lives, names: &mut names };
-                let recorded = Recorded::new(rows, numbers);
-                let device = (device, true);
-                let found = schedule::schedule(&recorded, rows, &offsets, device, constraints, scratch, room)?;
-                Ok(format!("{found:?}"))
-            });
+            lend(
+                lent,
+                verify::schedule_workspace(rows.len(), numbers, residencies),
+                &outputs,
+                |scratch, outputs, fill| {
+                    let mut timings = filled_timings(outputs[0], fill);
+                    let mut lives = vec![Block::new(3, 1, fill); outputs[1]];
+                    let mut names = vec![Residency { block: fill as u32, ordinal: 7 }; outputs[2]];
+                    let sizes = rows.iter().filter(|r| r.bytes > 0).scan(0u64, |top, r| {
+                        let offset = *top;
+                        *top = top.saturating_add(r.bytes);
+                        Some(offset)
+                    });
+                    let offsets: Vec<u64> = sizes.chain(std::iter::repeat(0)).take(outputs[3]).collect();
+                    let room = Room { timings: &mut timings, blocks: &mut lives, names: &mut names };
+                    let recorded = Recorded::new(rows, numbers);
+                    let device = (device, true);
+                    let found = verify::schedule(&recorded, rows, &offsets, device, constraints, scratch, room)?;
+                    Ok(format!("{found:?}"))
+                },
+            );
         }
         Call::Fit => {
             let lengths = Lengths::of(rows, numbers);

@@ -4,7 +4,7 @@ use sublet_core::place::{self, Solver};
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Recorded, Row};
-use sublet_core::verify::schedule::{self as verify, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error, VerifiedSchedule};
 
 use crate::scratch::Scratch;
@@ -61,7 +61,7 @@ pub fn judge(
     let n = liveness::residencies(rewritten);
     let mut timings = vec![Timing::default(); rewritten.len()];
     let (mut lives, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
-    let mut scratch = Scratch::of(verify::workspace(recorded.rows.len(), recorded.blocks, n));
+    let mut scratch = Scratch::of(verify::schedule_workspace(recorded.rows.len(), recorded.blocks, n));
     let room = Room { timings: &mut timings, blocks: &mut lives, names: &mut names };
     let schedule = verify::schedule(recorded, rewritten, offsets, (device, cyclic), constraints, scratch.lend(), room)?;
     check_times(&schedule, device);

@@ -3,7 +3,7 @@
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Constraints};
 
-/// Whether the blocks are what `sublet_core::block::check` asks for.
+/// Whether the blocks are what `sublet_core::check_blocks` asks for.
 pub fn plannable(blocks: &[Block], alignment: u64) -> bool {
     let aligned = |b: &Block| b.alignment.max(alignment);
     let stacked: u128 = blocks.iter().map(|b| u128::from(b.size) + u128::from(aligned(b)) - 1).sum();

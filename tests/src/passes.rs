@@ -1,6 +1,6 @@
 //! Masks and in-place reuse, in memory that is allocated for the call and not zeroed, for tests and benches.
 
-use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::{in_place, mask};
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 

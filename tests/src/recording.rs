@@ -7,7 +7,7 @@ use sublet_core::place::{self, Options, Solver};
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
 
 /// The trace of this name: of the small corpus, or of the larger one where `SUBLET_DATA` names it.
@@ -204,7 +204,7 @@ pub fn prove(
     let len = liveness::workspace(numbers)
         .max(liveness::merge_workspace(numbers))
         .max(place::workspace_of(solver, residencies))
-        .max(schedule::workspace(recorded.rows.len(), recorded.blocks, residencies));
+        .max(verify::schedule_workspace(recorded.rows.len(), recorded.blocks, residencies));
     let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
@@ -216,7 +216,7 @@ pub fn prove(
     liveness::spread(&part_of, &mut offsets);
     let mut timings = vec![Timing::default(); rows.len()];
     let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
-    let proved = schedule::schedule(recorded, rows, &offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
+    let proved = verify::schedule(recorded, rows, &offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
     let (run, footprint) = (*proved.run(), proved.plan().peak());
     Ok(Proved { run, footprint, offsets })
 }

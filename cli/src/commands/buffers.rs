@@ -6,7 +6,7 @@ use sublet_core::owned::{self, Scratch};
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{Row, liveness::Residency};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error};
 
 use crate::problem::Trace;
@@ -102,7 +102,7 @@ impl Buffers {
         let (rows, residencies) = (all_rows.len(), all_offsets.len());
         self.rows.splice(..rows.min(self.rows.len()), all_rows);
         self.offsets.splice(..residencies.min(self.offsets.len()), all_offsets);
-        let schedule = schedule::schedule(
+        let schedule = verify::schedule(
             &trace.recorded(),
             &self.rows[..rows],
             &self.offsets[..residencies],

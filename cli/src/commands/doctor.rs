@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::iter;
 
 use serde::Serialize;
-use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::Sweep;
 use sublet_core::place::{Options, Solver};
 use sublet_core::trace::{Event, Row};
 use sublet_core::{Block, Constraints, Error, owned};
@@ -325,7 +325,7 @@ impl Diagnosis {
         let constraints = Constraints { capacity: None, alignment: ALIGNMENT };
         let options = Options { constraints, ..Options::default() };
         let plan = owned::plan(&problem.blocks, Solver::Auto, &options).map_err(explain)?;
-        let mut scratch = owned::Scratch::of(interval::workspace(problem.blocks.len()));
+        let mut scratch = owned::Scratch::of(Sweep::workspace(problem.blocks.len()));
         let sweep = Sweep::new(&problem.blocks, scratch.lend()).map_err(explain)?;
         let peak_step =
             sweep.load_curve().max_by_key(|&(step, load)| (load, Reverse(step))).map_or(0, |(step, _)| step);

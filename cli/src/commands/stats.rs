@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::Sweep;
 use sublet_core::trace::{Event, Op};
-use sublet_core::{Error, block};
+use sublet_core::{Error, check_blocks};
 
 use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
@@ -94,8 +94,8 @@ impl<'a> Stats<'a> {
     pub(crate) fn of(problem: &'a Problem) -> Result<Self, Error> {
         let blocks = &problem.blocks;
         // After this check no sum of sizes overflows.
-        block::check(blocks, 1)?;
-        let mut scratch = Scratch::of(interval::workspace(blocks.len()));
+        check_blocks(blocks, 1)?;
+        let mut scratch = Scratch::of(Sweep::workspace(blocks.len()));
         let sweep = Sweep::new(blocks, scratch.lend())?;
         let load_curve: Vec<_> = sweep.load_curve().collect();
         let (peak_step, max_load) =

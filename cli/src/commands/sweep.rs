@@ -14,8 +14,8 @@ use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
 use sublet_baselines::zhang;
 use sublet_core::Error;
+use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{Fitted, Means, Options, Using};
-use sublet_core::rewrite::lower_bound;
 
 use crate::args::{FittingArgs, SwapsBy, SweepArgs};
 use crate::commands::buffers::{Aside, Buffers};
@@ -232,9 +232,9 @@ impl Sweep<'_> {
         let unlimited = buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let unlimited = Point::of(original_peak, lines[0], &unlimited);
-        let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
+        let mut scratch = Scratch::of(rewrite::least_load_workspace(trace.rows.len(), trace.names.len()));
         let swap_lower_bound =
-            lower_bound::least_load(&trace.rows, trace.names.len(), &self.usual.device, 0, scratch.lend())?;
+            rewrite::least_load(&trace.rows, trace.names.len(), &self.usual.device, 0, scratch.lend())?;
 
         let limits = (0..points).map(|i| {
             let below = u128::from(original_peak.saturating_sub(least_limit)) * u128::from(i) / u128::from(points - 1);

@@ -12,7 +12,7 @@ use std::io::BufRead;
 
 use sublet_core::Error;
 use sublet_core::owned::{self, Scratch};
-use sublet_core::rewrite::means::in_place;
+use sublet_core::rewrite::in_place;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::order::{self, Ordered};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness};

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::io::BufRead;
 
-use sublet_core::{Block, Error, block};
+use sublet_core::{Block, Error, check_blocks};
 
 use super::table::Table;
 use super::{Format, Recognised};
@@ -96,7 +96,7 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     }
     let times = set_lifetimes(&mut blocks, &lifetimes);
     let problem = Problem { name: file.into(), blocks, ids, times, banks, notes, ..Problem::default() };
-    match block::check(&problem.blocks, 1) {
+    match check_blocks(&problem.blocks, 1) {
         Ok(_) => Ok(problem),
         Err(e @ (Error::SizeOverflow { block } | Error::PinMisaligned { block, .. })) => {
             Err(InputError::line(file, line_of(block as usize), problem.explain(&e)))

@@ -5,7 +5,7 @@ mod fit;
 pub use fit::Fit;
 use sublet_core::trace::graph::Graph;
 use sublet_core::trace::{Operator, Recorded, Row};
-use sublet_core::{Block, Constraints, Error, block, verify};
+use sublet_core::{Block, Constraints, Error, check_blocks, verify};
 
 use crate::commands::compare::Comparison;
 use crate::commands::doctor::Diagnosis;
@@ -60,7 +60,7 @@ impl Problem {
             return Err(format!("{} blocks have {} ids", blocks.len(), ids.len()));
         }
         let problem = Self { name: name.into(), blocks, ids, ..Self::default() };
-        block::check(&problem.blocks, 1).map_err(|e| problem.explain(&e))?;
+        check_blocks(&problem.blocks, 1).map_err(|e| problem.explain(&e))?;
         Ok(problem)
     }
 

@@ -20,7 +20,7 @@
 use std::io::{self, Write};
 
 use sublet_core::Error;
-use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::Sweep;
 
 use crate::problem::Problem;
 use sublet_core::owned::Scratch;
@@ -28,7 +28,7 @@ use sublet_core::owned::Scratch;
 /// Writes the program whose arena ends at `capacity`, in bytes.
 pub(crate) fn write(problem: &Problem, capacity: u64, out: &mut impl Write) -> io::Result<()> {
     let blocks = &problem.blocks;
-    let mut scratch = Scratch::of(interval::workspace(blocks.len()));
+    let mut scratch = Scratch::of(Sweep::workspace(blocks.len()));
     let sweep = Sweep::new(blocks, scratch.lend()).map_err(|e: Error| io::Error::other(e.to_string()))?;
     let numbered = || (0u32..).zip(blocks);
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::Sweep;
 use sublet_core::trace::Row;
 use sublet_core::{Block, Workspace};
 
@@ -206,7 +206,7 @@ impl Residencies {
 }
 
 fn load_curve(blocks: &[Block]) -> Vec<(u32, u64)> {
-    let len = interval::workspace(blocks.len());
+    let len = Sweep::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     // A plan that was verified has blocks that can be swept, and the workspace is as long as was asked for.
     Sweep::new(blocks, Workspace::new(&mut words, &mut indices))

@@ -10,7 +10,7 @@
 //!    names, and those of 0 bytes, are kept too.
 //! 2. Every residency, a time in which a memory is resident, gets an offset in the arena. If the arena has a limit,
 //!    [`fit`] rewrites the trace first where needed: it recomputes operators or swaps blocks.
-//! 3. The result is proved by [`schedule`], as every plan is.
+//! 3. The result is proved by [`verify::schedule`], as every plan is.
 //! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
 //!    offset of the arena, recompute an operator, copy.
 //!
@@ -31,7 +31,7 @@ use crate::error::Buffer;
 use crate::rewrite::fit::{self, Lengths, Means, Using};
 use crate::simulate::{Device, Run, Timing};
 use crate::trace::{self, Recorded, Row, liveness, liveness::Residency};
-use crate::verify::schedule::{self, Room, VerifiedSchedule};
+use crate::verify::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
 
@@ -234,7 +234,7 @@ impl Needed {
     }
 
     const fn for_lengths(rows: usize, blocks: usize, lengths: Lengths, limited: bool) -> Self {
-        let proof = schedule::workspace(rows, blocks, lengths.residencies);
+        let proof = verify::schedule_workspace(rows, blocks, lengths.residencies);
         let made = if limited {
             fit::workspace(rows, blocks, lengths)
         } else {
@@ -451,7 +451,7 @@ fn placed<'a>(
     place::place(SOLVER, blocks, &asked, scratch.reborrow(), offsets)?;
     let room = Room { timings, blocks, names };
     let device = (&options.device, true);
-    let schedule = schedule::schedule(recorded, recorded.rows, offsets, device, &constraints, scratch, room)?;
+    let schedule = verify::schedule(recorded, recorded.rows, offsets, device, &constraints, scratch, room)?;
     let load = schedule.plan().max_load();
     Ok((schedule, load))
 }

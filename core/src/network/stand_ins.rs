@@ -6,7 +6,7 @@
 
 use super::residency::NONE;
 use crate::table::at;
-use crate::verify::schedule::VerifiedSchedule;
+use crate::verify::VerifiedSchedule;
 use crate::verify::{self, VerifiedPlan};
 use crate::{Constraints, Error, Workspace, WorkspaceLen, sort};
 

@@ -5,7 +5,7 @@ use super::residency::NONE;
 use crate::error::Buffer;
 use crate::table::at;
 use crate::trace::{Event, Op};
-use crate::verify::schedule::VerifiedSchedule;
+use crate::verify::VerifiedSchedule;
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// One thing that the framework has to do to follow a plan, and when. Steps are done in the order in which they are

@@ -8,7 +8,7 @@
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
 //! the same offsets. The length of a lifetime is its number of steps.
 
-use super::interval;
+use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
 use super::solver::{Options, Solver, Summary};
 use super::support::{finish, prepare};
@@ -17,7 +17,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let numbering = WorkspaceLen { words: 0, indices: 3 * n };
-    Skyline::workspace(n, 2 * n).and(numbering).max(interval::workspace(n))
+    Skyline::workspace(n, 2 * n).and(numbering).max(Sweep::workspace(n))
 }
 
 pub(super) fn place(

@@ -18,38 +18,38 @@
 //!
 //! Cost for n blocks: O(n log n) time, 2 n words and 5 n indices.
 
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace of [`lower_bound`] for `n` blocks.
 #[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 2 * n, indices: 2 * n }.and(interval::workspace(n))
+pub const fn lower_bound_workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 2 * n, indices: 2 * n }.and(Sweep::workspace(n))
 }
 
 /// A lower bound on the peak of every placement, in bytes: at least the most bytes alive at one step.
 ///
 /// # Errors
-/// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter than
-/// [`workspace`] says.
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter than
+/// [`lower_bound_workspace`] says.
 ///
 /// ```
-/// use sublet_core::place::bound;
+/// use sublet_core::place;
 /// use sublet_core::{Block, Constraints, Workspace};
 /// let blocks = [Block::new(0, 2, 3), Block::new(1, 3, 5)];
-/// let len = bound::workspace(blocks.len());
+/// let len = place::lower_bound_workspace(blocks.len());
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let mut bound = |alignment| {
 ///     let constraints = Constraints { alignment, ..Constraints::NONE };
-///     bound::lower_bound(&blocks, &constraints, Workspace::new(&mut words, &mut indices))
+///     place::lower_bound(&blocks, &constraints, Workspace::new(&mut words, &mut indices))
 /// };
 /// assert_eq!(bound(1)?, 8);
 /// assert_eq!(bound(8)?, 11); // 5 at 0, 3 at 8
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Workspace<'_>) -> Result<u64, Error> {
-    scratch.check(workspace(blocks.len()))?;
+    scratch.check(lower_bound_workspace(blocks.len()))?;
     let pinned = block::check(blocks, constraints.alignment)?;
     let n = blocks.len();
     let mut low = scratch.indices(n);
@@ -111,7 +111,7 @@ mod tests {
     use std::vec::Vec;
 
     fn bound(blocks: &[Block], alignment: u64) -> u64 {
-        let len = workspace(blocks.len());
+        let len = lower_bound_workspace(blocks.len());
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         lower_bound(blocks, &Constraints { alignment, capacity: None }, Workspace::new(&mut words, &mut indices))
             .unwrap()

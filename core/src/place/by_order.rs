@@ -13,7 +13,7 @@
 //! a block takes.
 
 use super::gap::{Fit, Gaps};
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use super::solver::{Options, Order, Solver, Summary};
 use super::support::{finish, prepare};
 use crate::table::{Table, at, count};
@@ -22,7 +22,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 type Key = fn(&Block) -> u64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    Gaps::workspace(n).and(interval::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
+    Gaps::workspace(n).and(Sweep::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
 }
 
 /// The keys of the order, the least important first; of blocks equal in all, the smaller index comes first.
@@ -50,7 +50,7 @@ pub(super) fn place(
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
-    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
+    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
     let mut order = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
     sort::identity(&mut order, n);

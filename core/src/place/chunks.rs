@@ -22,7 +22,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 pub use super::banks::Spot;
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use super::late_reuse;
 use super::methods::{place as place_in_one, workspace_up_to};
 use super::solver::{Options, Solver};
@@ -39,7 +39,7 @@ pub struct Limit {
     /// The most chunks that there may be; above [`MOST_CHUNKS`] it counts as that.
     pub chunks: u32,
     /// Of placements of one length, one is wanted in which few blocks begin over memory that has died less than so many
-    /// steps before ([`late_reuse`]); 0 asks for nothing.
+    /// steps before; 0 asks for nothing.
     pub distance: u32,
 }
 
@@ -69,7 +69,7 @@ pub const fn workspace(solver: Solver, n: usize, limit: Limit) -> WorkspaceLen {
     let chunks = most(n, limit);
     let own = Dealer::workspace(n, chunks).and(WorkspaceLen { words: n, indices: 3 * n });
     let each = workspace_up_to(solver, n).max(verify::workspace(n)).max(late_reuse::workspace(n));
-    interval::workspace(n).max(own.and(each))
+    Sweep::workspace(n).max(own.and(each))
 }
 
 /// No more chunks than blocks are ever used.

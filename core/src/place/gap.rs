@@ -176,15 +176,15 @@ impl Stack<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::interval::{self, Sweep};
+    use crate::place::Sweep;
     use proptest::prelude::*;
     use std::vec::Vec;
 
     fn build(blocks: &[Block], fit: Fit, dense: bool) -> (u64, Vec<u64>) {
-        let len = Gaps::workspace(blocks.len()).and(interval::workspace(blocks.len()));
+        let len = Gaps::workspace(blocks.len()).and(Sweep::workspace(blocks.len()));
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
-        let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len()))).unwrap();
+        let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len()))).unwrap();
         let mut gaps = Gaps::new(blocks, 1, &mut scratch, dense, |low, high| sweep.clique_ranges(low, high));
         let order: Vec<u32> = (0..count(blocks)).collect();
         let mut offsets = vec![0; blocks.len()];

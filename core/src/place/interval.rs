@@ -32,22 +32,22 @@ pub struct Clique {
     pub load: u64,
 }
 
-/// Length of the workspace of a [`Sweep`] over `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 3 * n }
-}
-
 impl<'a> Sweep<'a> {
+    /// Length of the workspace of a sweep over `n` blocks.
+    #[must_use]
+    pub const fn workspace(n: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 0, indices: 3 * n }
+    }
+
     /// Sorts the blocks twice, by their first step and by their end; blocks of equal steps stay in the order of the
     /// slice. The workspace stays lent as long as the [`Sweep`] lives.
     ///
     /// # Errors
-    /// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter
-    /// than [`workspace`] says.
+    /// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter
+    /// than [`workspace`](Self::workspace) says.
     ///
     /// ```
-    /// use sublet_core::place::interval::{self, Sweep};
+    /// use sublet_core::place::Sweep;
     /// use sublet_core::{Block, Workspace};
     /// let blocks = [Block::new(0, 2, 8), Block::new(1, 4, 2), Block::new(2, 4, 4), Block::new(4, 5, 1)];
     /// let mut indices = [0; 12];
@@ -63,7 +63,7 @@ impl<'a> Sweep<'a> {
         // If a lifetime ended before it began, its size would be subtracted before it is added; and loads could
         // overflow.
         block::check(blocks, 1)?;
-        scratch.check(workspace(blocks.len()))?;
+        scratch.check(Self::workspace(blocks.len()))?;
         let n = count(blocks);
         let mut by_start = scratch.indices(blocks.len());
         let mut by_end = scratch.indices(blocks.len());
@@ -75,14 +75,8 @@ impl<'a> Sweep<'a> {
         Ok(Self { blocks, by_start: by_start.into_slice(), by_end: by_end.into_slice() })
     }
 
-    /// The indices of the blocks, sorted by first step, the earliest first.
-    #[must_use]
-    pub const fn by_start(&self) -> &'a [u32] {
+    pub(crate) const fn by_start(&self) -> &'a [u32] {
         self.by_start
-    }
-
-    pub(crate) const fn by_end(&self) -> &'a [u32] {
-        self.by_end
     }
 
     /// The load over time, as pairs of a step and the bytes that are alive from this step on, until the step of the
@@ -167,20 +161,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The number of pairs of blocks whose lifetimes share a step, |E|, in O(n) and without looking at the pairs one by
-    /// one.
-    ///
-    /// ```
-    /// # use sublet_core::place::interval::Sweep;
-    /// # use sublet_core::{Block, Workspace};
-    /// let blocks = [Block::new(0, 2, 8), Block::new(1, 4, 2), Block::new(2, 4, 4)];
-    /// let mut indices = [0; 9];
-    /// let sweep = Sweep::new(&blocks, Workspace::new(&mut [], &mut indices))?;
-    /// assert_eq!(sweep.colliding_pair_count(), 2);
-    /// # Ok::<(), sublet_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn colliding_pair_count(&self) -> u64 {
+    /// Without looking at the pairs one by one: O(n).
+    pub(crate) fn colliding_pair_count(&self) -> u64 {
         let mut ends = self.by_end.iter().peekable();
         let (mut alive, mut pairs) = (0u64, 0u64);
         for &i in self.by_start {
@@ -251,7 +233,7 @@ mod tests {
         fn agrees_with_the_definitions(rows in prop::collection::vec((0u32..20, 1u32..8, 1u64..9), 0..14)) {
             let blocks: Vec<Block> = rows.iter().map(|&(s, w, size)| Block::new(s, s + w, size)).collect();
             let n = blocks.len();
-            let mut indices = vec![9; workspace(n).indices];
+            let mut indices = vec![9; Sweep::workspace(n).indices];
             let sweep = Sweep::new(&blocks, Workspace::new(&mut [], &mut indices)).unwrap();
             let alive = |t: u32| -> BTreeSet<usize> { (0..n).filter(|&i| blocks[i].start <= t && t < blocks[i].end).collect() };
             let load = |t: u32| -> u64 { alive(t).iter().map(|&i| blocks[i].size).sum() };

@@ -11,9 +11,8 @@
 //!
 //! Cost: O(n · (a + c²)) for n blocks, a of them alive at a step, and c at most 96; linear memory.
 
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use super::support::align_up;
-use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -21,40 +20,20 @@ const PASSES: u32 = 2;
 const NEAR: u32 = 96;
 const MOST_NEAR: usize = NEAR as usize;
 
-/// Length of the workspace of [`spread`] and [`count_early`] for `n` blocks.
-#[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
-    interval::workspace(n).and(WorkspaceLen { words: 0, indices: n + MOST_NEAR })
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    Sweep::workspace(n).and(WorkspaceLen { words: 0, indices: n + MOST_NEAR })
 }
 
 /// Changes `offsets`, a valid plan, so that fewer blocks begin over memory that has died less than `distance` steps
 /// before. No block ends above the end of the highest block before. `distance` 0 changes nothing.
-///
-/// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::BufferTooSmall`] if there is
-/// not one offset for each block, or the workspace is shorter than [`workspace`] says.
-///
-/// ```
-/// use sublet_core::place::late_reuse;
-/// use sublet_core::{Block, Constraints, Workspace};
-/// // The third block may lie over the first or the second: the first has died earlier.
-/// let blocks = [Block::new(0, 1, 4), Block::new(0, 2, 4), Block::new(2, 3, 4)];
-/// let mut offsets = [0, 4, 4];
-/// let len = late_reuse::workspace(3);
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// late_reuse::spread(&blocks, 1, &Constraints::NONE, Workspace::new(&mut words, &mut indices), &mut offsets)?;
-/// assert_eq!(offsets, [0, 4, 0]);
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn spread(
+pub(super) fn spread(
     blocks: &[Block],
     distance: u32,
     constraints: &Constraints,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
 ) -> Result<(), Error> {
-    check(blocks, offsets, &scratch)?;
-    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
+    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
     let ends = blocks.iter().zip(&*offsets).map(|(b, &offset)| offset.saturating_add(b.size));
     let mut spread = Spread {
         blocks,
@@ -72,33 +51,6 @@ pub fn spread(
         }
     }
     Ok(())
-}
-
-/// How many blocks begin over memory that has died less than `distance` steps before.
-///
-/// # Errors
-/// Those of [`spread`].
-pub fn count_early(blocks: &[Block], distance: u32, scratch: Workspace<'_>, offsets: &[u64]) -> Result<usize, Error> {
-    check(blocks, offsets, &scratch)?;
-    let sweep = Sweep::new(blocks, scratch)?;
-    let by_end = sweep.by_end();
-    let mut dead = 0;
-    let early = sweep.by_start().iter().filter(|&&i| {
-        let b = at(blocks, i);
-        while by_end.get(dead).is_some_and(|&j| at(blocks, j).end.saturating_add(distance) <= b.start) {
-            dead += 1;
-        }
-        let mut just = by_end.get(dead..).unwrap_or_default().iter().take_while(|&&j| at(blocks, j).end <= b.start);
-        just.any(|&j| share(at(offsets, i), b.size, at(offsets, j), at(blocks, j).size))
-    });
-    Ok(early.count())
-}
-
-fn check(blocks: &[Block], offsets: &[u64], scratch: &Workspace<'_>) -> Result<(), Error> {
-    if offsets.len() != blocks.len() {
-        return Err(Error::BufferTooSmall { buffer: Buffer::Offsets, needed: blocks.len(), got: offsets.len() });
-    }
-    scratch.check(workspace(blocks.len()))
 }
 
 const fn share(a: u64, a_size: u64, b: u64, b_size: u64) -> bool {

@@ -7,7 +7,7 @@ use super::{auto, beam, best_fit, by_order, multistart, portfolio, search};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except that
-/// [`Solver::Search`], and [`Solver::Auto`] with at most [`search::MOST_BLOCKS`] blocks, also need a table of n²/64
+/// [`Solver::Search`], and [`Solver::Auto`] with at most 6,000 blocks, also need a table of n²/64
 /// words.
 #[must_use]
 pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
@@ -23,7 +23,7 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
 }
 
 /// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], this may be
-/// more than [`workspace_of`] says for `n`: with at most [`search::MOST_BLOCKS`] blocks, the exact search runs too, and
+/// more than [`workspace_of`] says for `n`: with at most 6,000 blocks, the exact search runs too, and
 /// may need more than the other methods need for `n` blocks.
 #[must_use]
 pub const fn workspace_up_to(solver: Solver, n: usize) -> WorkspaceLen {
@@ -34,7 +34,7 @@ pub const fn workspace_up_to(solver: Solver, n: usize) -> WorkspaceLen {
 /// Gives every block an offset by the method that `solver` names.
 ///
 /// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
 /// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
 /// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
 /// left in `offsets`.
@@ -67,7 +67,7 @@ pub fn place(
 /// call `watch`.
 ///
 /// # Errors
-/// The error of [`block::check`](crate::block::check) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
 /// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
 /// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
 /// left in `offsets`.

@@ -8,20 +8,20 @@ mod auto;
 pub mod banks;
 mod beam;
 mod best_fit;
-pub mod bound;
+mod bound;
 mod by_order;
 pub mod chunks;
 mod earliest_end;
 mod gap;
-pub mod interval;
-pub mod late_reuse;
+mod interval;
+mod late_reuse;
 mod lifetime_tree;
 mod load_tree;
 mod methods;
 mod multistart;
 pub mod overlap;
 mod portfolio;
-pub mod search;
+mod search;
 mod skyline;
 pub mod small;
 mod solver;
@@ -29,10 +29,13 @@ mod support;
 mod technique;
 
 pub use self::auto::FEW_BLOCKS;
+pub use self::bound::{lower_bound, lower_bound_workspace};
 pub use self::gap::Fit;
+pub use self::interval::{Clique, Sweep};
 pub use self::methods::{place, place_watched, workspace_of, workspace_up_to};
 pub use self::solver::{Options, Order, Solver, Summary, Watch};
 pub(crate) use self::support::align_up;
+pub use self::technique::{Technique, Techniques};
 
 #[cfg(test)]
 mod tests;

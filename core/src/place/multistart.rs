@@ -30,7 +30,6 @@ use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::interval;
 use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
 use super::solver::{Options, Solver, Summary, Watch};
@@ -74,7 +73,7 @@ const CHANGED: u64 = 20;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: 3 * n, indices: 0 };
-    Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
+    Skyline::workspace(n, n).and(Sweep::workspace(n)).and(trial)
 }
 
 pub(super) fn place(
@@ -98,7 +97,7 @@ pub(super) fn build(
 ) -> Result<Summary, Error> {
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
-    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
+    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
     let mut skyline = Skyline::new(blocks, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| {
         sweep.clique_ranges(low, high)
     });

@@ -39,7 +39,7 @@ const KEEP_WORSE: u64 = 500;
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
     let fit = WorkspaceLen { words: 3 * n, indices: 3 * n };
-    pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::workspace(n))
+    pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::Sweep::workspace(n))
 }
 
 /// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. Each output is
@@ -49,7 +49,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// plan of a randomly changed order, and every 256 nodes of the search.
 ///
 /// # Errors
-/// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
 /// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
 /// shorter than [`workspace`] says; [`Error::NoOverlap`] for an entry of `overlaps` that breaks a rule;
 /// [`Error::OverCapacity`] if the peak is above the capacity: the plan found is left in `offsets`.
@@ -150,7 +150,7 @@ fn by_order(
 /// blocks have equal lifetimes.
 ///
 /// # Errors
-/// The error of [`block::check`] if it refuses the blocks; and [`Error::NoOverlap`] for an entry of `overlaps` that
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; and [`Error::NoOverlap`] for an entry of `overlaps` that
 /// breaks a rule: both blocks must exist and differ, and the input must begin and end no later than the output. If
 /// their lifetimes are equal, no other entry may name them with output and input exchanged.
 ///

@@ -12,7 +12,7 @@
 use super::interval::Sweep;
 use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{copy, finish, prepare, tell};
-use super::{best_fit, by_order, interval, multistart};
+use super::{best_fit, by_order, multistart};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// Pairs alive together that take as long as `multistart` takes to place one block.
@@ -20,7 +20,7 @@ const PAIRS_PER_BLOCK: u64 = 7;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let members = multistart::workspace(n).max(best_fit::workspace(n)).max(by_order::workspace(n));
-    members.max(interval::workspace(n)).and(WorkspaceLen { words: n, indices: 0 })
+    members.max(Sweep::workspace(n)).and(WorkspaceLen { words: n, indices: 0 })
 }
 
 /// `watch` is called after each heuristic, and after each plan of `multistart`.

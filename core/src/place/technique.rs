@@ -75,7 +75,7 @@ impl Technique {
     /// The technique of this name; `None` if no technique has it.
     ///
     /// ```
-    /// use sublet_core::place::search::Technique;
+    /// use sublet_core::place::Technique;
     /// assert!(Technique::ALL.iter().all(|&t| Technique::named(t.name()) == Some(t)));
     /// ```
     #[must_use]
@@ -96,7 +96,7 @@ impl Techniques {
     /// The set without `technique`.
     ///
     /// ```
-    /// use sublet_core::place::search::{Technique, Techniques};
+    /// use sublet_core::place::{Technique, Techniques};
     /// let fewer = Techniques::ALL.without(Technique::Edges);
     /// assert!(!fewer.has(Technique::Edges) && fewer.has(Technique::Twins));
     /// ```

@@ -48,12 +48,12 @@
 
 use super::config::{self, Config, Memory, kept, pool_live, scratch};
 use super::follow::{self, Answer, Come, Replay};
+use super::iteration;
 use super::ranges::{Fixed, Range, Source};
-use super::{iteration, pool};
 use crate::error::Buffer;
 use crate::place::{self, Options};
+use crate::trace::Detector;
 use crate::trace::Event;
-use crate::trace::period::{self, Detector};
 use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, verify};
 
 /// What an [`Allocator`] does with requests now.
@@ -192,12 +192,12 @@ impl<'a, S: Source> Allocator<'a, S> {
         let mut rest = Workspace::new(words, indices);
         rest.check(kept(config).and(scratch(config)))?;
         let live = pool_live(config);
-        let for_pool = rest.split(pool::workspace_of(live, config.ranges));
+        let for_pool = rest.split(Pool::workspace_of(live, config.ranges));
         Ok(Self {
             config: *config,
             source,
             pool: Pool::over(config.ranges, config.alignment, live, for_pool)?,
-            detector: Detector::new(config.events, rest.split(period::workspace(config.events)))?,
+            detector: Detector::new(config.events, rest.split(Detector::workspace(config.events)))?,
             replay: Replay::new(config.events, rest.split(follow::workspace(config.events)))?,
             blocks,
             scratch: rest,
@@ -635,7 +635,7 @@ mod tests {
             let config = Config::new(1 << 10, events, live);
             let nothing = Memory { blocks: &mut [], words: &mut [], indices: &mut [] };
             let refused = Allocator::new(&config, nothing).map(drop);
-            assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: block::MAX_BLOCKS }));
+            assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: MAX_BLOCKS }));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The configuration of an [`Allocator`](super::Allocator), and the memory that it needs.
 
-use super::{follow, iteration, pool};
+use super::pool::Pool;
+use super::{follow, iteration};
 use crate::place::{self, Options, Solver};
-use crate::trace::period;
+use crate::trace::Detector;
 use crate::{Block, WorkspaceLen, verify};
 
 /// The configuration of an [`Allocator`](super::Allocator): its addresses, how much it can record and hold, and how it
@@ -68,8 +69,8 @@ pub(super) const fn pool_live(config: &Config) -> usize {
 
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     let ranges = if config.ranges == 0 { 1 } else { config.ranges };
-    pool::workspace_of(pool_live(config), ranges)
-        .and(period::workspace(config.events))
+    Pool::workspace_of(pool_live(config), ranges)
+        .and(Detector::workspace(config.events))
         .and(follow::workspace(config.events))
 }
 

@@ -12,7 +12,7 @@
 //! Cost: O(events); scratch memory of one 32-bit index for each event.
 
 use crate::table::Table;
-use crate::trace::period::Detector;
+use crate::trace::Detector;
 use crate::{Block, Workspace, WorkspaceLen};
 
 pub(super) struct Iteration {

@@ -13,7 +13,7 @@ mod follow;
 mod growth;
 mod iteration;
 mod manage;
-pub mod pool;
+mod pool;
 mod ranges;
 mod treap;
 

@@ -58,31 +58,30 @@ const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
 
-/// Length of the workspace that a [`Pool`] keeps, if at most `live` blocks are live at once.
-#[must_use]
-pub const fn workspace(live: usize) -> WorkspaceLen {
-    workspace_of(live, 1)
-}
-
-pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
-    let nodes = nodes(live, ranges);
-    let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
-    WorkspaceLen { words: 2 * (nodes + 1) + Ranges::words(ranges), indices: nodes + 1 }.and(trees)
-}
-
 impl<'a> Pool<'a> {
+    /// Length of the workspace that a pool keeps, if at most `live` blocks are live at once.
+    #[must_use]
+    pub const fn workspace(live: usize) -> WorkspaceLen {
+        Self::workspace_of(live, 1)
+    }
+
+    pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
+        let nodes = nodes(live, ranges);
+        let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
+        WorkspaceLen { words: 2 * (nodes + 1) + Ranges::words(ranges), indices: nodes + 1 }.and(trees)
+    }
+
     /// A pool over the addresses `[0, capacity)`, in which nothing is allocated, for at most `live` blocks at once.
     /// Every address will be a multiple of `alignment` bytes. The workspace `memory` stays lent as long as the pool
     /// lives. The pool writes to most of it only when blocks need it. O(1).
     ///
     /// # Errors
     /// [`Error::Alignment`] if `alignment` is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
-    /// [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸ live blocks.
+    /// [`workspace`](Self::workspace) says; [`Error::TooManyBlocks`] beyond 2²⁸ live blocks.
     ///
     /// ```
-    /// use sublet_core::replay::{pool, Pool};
-    /// use sublet_core::{Error, Workspace};
-    /// let len = pool::workspace(4);
+    /// use sublet_core::{Error, Pool, Workspace};
+    /// let len = Pool::workspace(4);
     /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     /// let mut pool = Pool::new(1024, 64, 4, Workspace::new(&mut words, &mut indices))?;
     /// let (a, b) = (pool.malloc(100)?, pool.malloc(100)?);
@@ -106,7 +105,7 @@ impl<'a> Pool<'a> {
         if live > MOST_LIVE {
             return Err(Error::TooManyBlocks { needed: live, most: MOST_LIVE });
         }
-        memory.check(workspace_of(live, ranges))?;
+        memory.check(Self::workspace_of(live, ranges))?;
         let nodes = nodes(live, ranges);
         let mut pool = Self {
             alignment,
@@ -425,7 +424,7 @@ mod tests {
     use std::vec::Vec;
 
     fn pool(capacity: u64, alignment: u64, live: usize) -> Pool<'static> {
-        let len = workspace(live);
+        let len = Pool::workspace(live);
         let memory = Workspace::new(vec![9; len.words].leak(), vec![9; len.indices].leak());
         Pool::new(capacity, alignment, live, memory).unwrap()
     }
@@ -547,7 +546,7 @@ mod tests {
     }
 
     fn over(ranges: usize, alignment: u64, live: usize) -> Pool<'static> {
-        let len = workspace_of(live, ranges);
+        let len = Pool::workspace_of(live, ranges);
         let memory = Workspace::new(vec![9; len.words].leak(), vec![9; len.indices].leak());
         Pool::over(ranges, alignment, live, memory).unwrap()
     }

@@ -49,7 +49,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// recomputation; [`Error::TooManyBlocks`]; [`Error::Device`] if a bandwidth or a latency of the device is wrong.
 ///
 /// ```
-/// use sublet_core::rewrite::lower_bound;
+/// use sublet_core::rewrite;
 /// use sublet_core::simulate::Device;
 /// use sublet_core::trace::{Event, Op, Row};
 /// use sublet_core::Workspace;
@@ -63,11 +63,11 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///     row(9_000, Event::Read, 0, 0, Op::First(2)),
 ///     row(9_000, Event::Free, 0, 0, Op::First(2)),
 /// ];
-/// let len = lower_bound::workspace(rows.len(), 2);
+/// let len = rewrite::least_load_workspace(rows.len(), 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let device = Device::symmetric(12e9);
 /// let mut least = |overhead_ns| {
-///     lower_bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
+///     rewrite::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
 /// };
 /// // 500 ns pass until the second block is allocated: 6,000 bytes of the first can have left by then.
 /// // In 100 ns more, another 1,200 bytes can.

@@ -1,8 +1,8 @@
 //! One recorded iteration: rows of mallocs, frees and accesses.
 //!
 //! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its step. An access
-//! is a read or a write of a block. [`record`] writes a trace, and [`liveness`] turns it into blocks with lifetimes.
-//! [`period`] finds the iteration in an endless stream of events. [`graph`] makes the trace of a static graph,
+//! is a read or a write of a block. A [`Recorder`] writes a trace, and [`liveness`] turns it into blocks with lifetimes.
+//! A [`Detector`] finds the iteration in an endless stream of events. [`graph`] makes the trace of a static graph,
 //! [`order`] finds an order of its operators that needs less memory, and [`parallel`] finds lifetimes for operators
 //! that run at the same time. [`Recorded`] is a trace together with what is known of its operators.
 
@@ -12,10 +12,12 @@ pub mod liveness;
 mod network;
 pub mod order;
 pub mod parallel;
-pub mod period;
-pub mod record;
+mod period;
+mod record;
 pub(crate) mod recorded;
 
+pub use period::Detector;
+pub use record::{OUTSIDE, Recorder};
 pub use recorded::{Kind, Operator, Recorded};
 
 /// One row of a trace: one event, with the time, the block and the operator to which it belongs.

@@ -95,12 +95,6 @@ pub(crate) struct Recorded {
     pub(crate) load: u64,
 }
 
-/// Length of the workspace that a [`Detector`] of periods up to `longest` events keeps.
-#[must_use]
-pub const fn workspace(longest: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
-}
-
 const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
@@ -112,17 +106,23 @@ const fn pages(longest: usize) -> usize {
 }
 
 impl<'a> Detector<'a> {
+    /// Length of the workspace that a detector of periods up to `longest` events keeps.
+    #[must_use]
+    pub const fn workspace(longest: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
+    }
+
     /// A detector of periods of up to `longest` events. The memory stays lent as long as the detector lives.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says; [`Error::TooManyBlocks`] if
+    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`](Self::workspace) says; [`Error::TooManyBlocks`] if
     /// `longest` is 2²⁸ or more.
     ///
     /// ```
-    /// use sublet_core::trace::period::{self, Detector};
+    /// use sublet_core::trace::Detector;
     /// use sublet_core::trace::Event;
     /// use sublet_core::{Error, Workspace};
-    /// let len = period::workspace(64);
+    /// let len = Detector::workspace(64);
     /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     /// let mut detector = Detector::new(64, Workspace::new(&mut words, &mut indices))?;
     /// let mut iteration = |detector: &mut Detector<'_>| {
@@ -137,10 +137,10 @@ impl<'a> Detector<'a> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn new(longest: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
-        if longest > crate::block::MAX_BLOCKS {
-            return Err(Error::TooManyBlocks { needed: longest, most: crate::block::MAX_BLOCKS });
+        if longest > crate::MAX_BLOCKS {
+            return Err(Error::TooManyBlocks { needed: longest, most: crate::MAX_BLOCKS });
         }
-        memory.check(workspace(longest))?;
+        memory.check(Self::workspace(longest))?;
         let mut ring = memory.stale_word_records(2 * longest);
         if longest > 0 {
             ring[0] = [0; 4];

@@ -24,7 +24,7 @@ pub const OUTSIDE: u32 = u32::MAX;
 ///
 /// ```
 /// use sublet_core::Error;
-/// use sublet_core::trace::record::{OUTSIDE, Recorder};
+/// use sublet_core::trace::{OUTSIDE, Recorder};
 /// use sublet_core::trace::Row;
 /// let mut rows = [Row::default(); 4];
 /// let mut recorder = Recorder::new(&mut rows);

@@ -14,10 +14,10 @@
 //! Cost: O(n log n) time whatever the size of E, linear workspace. The module uses no code of the planners.
 
 mod overlap;
-pub mod schedule;
+pub(crate) mod schedule;
 
 pub use overlap::{overlap_workspace, verify_overlapping};
-pub use schedule::VerifiedSchedule;
+pub use schedule::{Room, VerifiedSchedule, schedule, workspace as schedule_workspace};
 
 pub use crate::violation::Violation;
 
@@ -87,7 +87,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// breaks. O(n log n), whatever the number of pairs of blocks that are alive together.
 ///
 /// # Errors
-/// [`Error::Invalid`] with the first [`Violation`] found; the errors of [`block::check`]; [`Error::BufferTooSmall`] if
+/// [`Error::Invalid`] with the first [`Violation`] found; the errors of [`check_blocks`](crate::check_blocks); [`Error::BufferTooSmall`] if
 /// there is not one offset for each block, or the workspace is too short.
 ///
 /// ```

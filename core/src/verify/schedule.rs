@@ -123,7 +123,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
 /// use sublet_core::trace::{liveness::Residency, Event, Op, Recorded, Row};
-/// use sublet_core::verify::schedule::{self, Room};
+/// use sublet_core::verify::{self, Room};
 /// use sublet_core::{Block, Constraints, Workspace};
 /// let row = |event, op| Row { event, op, block: 0, bytes: if event == Event::Malloc { 64 } else { 0 }, time_ns: 0 };
 /// let recorded = [row(Event::Malloc, Op::None), row(Event::Write, Op::First(0)), row(Event::Read, Op::First(1))];
@@ -137,9 +137,9 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///     recorded[2],
 /// ];
 /// let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Residency::default(); 2]);
-/// let len = schedule::workspace(recorded.len(), 1, 2);
+/// let len = verify::schedule_workspace(recorded.len(), 1, 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let verified = schedule::schedule(
+/// let verified = verify::schedule(
 ///     &Recorded::new(&recorded, 1),
 ///     &swapped,
 ///     &[0, 0],

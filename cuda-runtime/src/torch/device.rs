@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use sublet_core::block::{self, Block};
+use sublet_core::Block;
 use sublet_core::replay::{self, Allocator, Config, Memory};
 
 use super::driver::{self, Driver, Stream};
@@ -153,7 +153,7 @@ impl<D: Driver> Device<D> {
     /// # Errors
     /// [`Error::Plan`] if `events` or `live` is 2²⁸ or more.
     pub fn with_room(driver: D, events: usize, live: usize) -> Result<Self> {
-        block::check_count(events).and(block::check_count(live))?;
+        sublet_core::check_count(events).and(sublet_core::check_count(live))?;
         let config = Config { alignment: ALIGNMENT, ..Config::new(RANGE, events, live) };
         let len = replay::memory(&config);
         let memory = Memory {

@@ -5,7 +5,7 @@ use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::VerifiedSchedule;
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
 use sublet_tests::fitted::Fitter;
 use sublet_tests::recording::max_load;
@@ -73,11 +73,11 @@ impl Trace {
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
     ) -> Result<T, Error> {
         let residencies = liveness::residencies(rewritten);
-        let len = schedule::workspace(self.rows.len(), self.blocks, residencies);
+        let len = verify::schedule_workspace(self.rows.len(), self.blocks, residencies);
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rewritten.len()];
-        let verified = schedule::schedule(
+        let verified = verify::schedule(
             &self.recorded(),
             rewritten,
             offsets,

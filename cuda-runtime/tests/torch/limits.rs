@@ -1,6 +1,6 @@
 //! Memory that runs out, and calls of the driver that fail.
 
-use sublet_core::block::MAX_BLOCKS;
+use sublet_core::MAX_BLOCKS;
 use sublet_cuda::torch::Device;
 use sublet_cuda::{Error, Memory};
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use sublet_core::error::RowFault;
 use sublet_core::simulate::{Run, Timing};
 use sublet_core::trace::{Row, liveness::Residency};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::{self, Room};
 use sublet_core::{Block, Error};
 
 use crate::args::VerifyArgs;
@@ -85,8 +85,8 @@ fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[
     let rows = rows.ok_or_else(|| Failure::No("it has a block that the original does not have".into()))?;
     let (mut timings, mut blocks) = (vec![Timing::default(); rows.len()], vec![Block::default(); offsets.len()]);
     let mut names = vec![Residency::default(); offsets.len()];
-    let mut scratch = Scratch::of(schedule::workspace(from.rows.len(), from.names.len(), offsets.len()));
-    let verified = schedule::schedule(
+    let mut scratch = Scratch::of(verify::schedule_workspace(from.rows.len(), from.names.len(), offsets.len()));
+    let verified = verify::schedule(
         &from.recorded(),
         &rows,
         offsets,

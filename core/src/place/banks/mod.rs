@@ -119,7 +119,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// for each block. Returns the cost of the placement.
 ///
 /// # Errors
-/// The error of [`block::check`] if it refuses the blocks; [`Error::Alignment`] for a bank whose alignment is not a
+/// The error of [`check_blocks`](crate::check_blocks) if it refuses the blocks; [`Error::Alignment`] for a bank whose alignment is not a
 /// power of two; [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more
 /// than 64 bits can hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since
 /// no placement of all blocks was found, which with at most 12 blocks proves as a rule that there is none; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says,

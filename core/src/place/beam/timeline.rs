@@ -3,7 +3,7 @@
 //! *sections*, numbered from 0, one for each maximal set of blocks that are alive at one step. Time is measured in
 //! *ticks* of a *clock*: each section takes some ticks, and busy sections take more than others.
 
-use crate::place::interval::{self, Sweep};
+use crate::place::Sweep;
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -17,7 +17,7 @@ const FRACTION: u32 = 10;
 const BEYOND: u32 = 50;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 3 * n + 1 }.and(interval::workspace(n))
+    WorkspaceLen { words: 0, indices: 3 * n + 1 }.and(Sweep::workspace(n))
 }
 
 pub(super) struct Timeline<'a> {

@@ -38,7 +38,7 @@
 use core::num::NonZeroU64;
 
 use super::pairs::Pairs;
-use crate::place::interval::{self, Sweep};
+use crate::place::Sweep;
 use crate::place::solver::{Options, Solver, Summary, Watch};
 use crate::place::support::{align_up, copy, gcd};
 use crate::table::{Table, at, count};
@@ -56,7 +56,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let n = if n <= MOST_BLOCKS { n } else { 0 };
     let rows = n.div_ceil(64);
     let own = WorkspaceLen { words: 7 * n + 4 * rows + n * rows + TRAIL * n, indices: 6 * n + TRAIL * n };
-    own.and(interval::workspace(n))
+    own.and(Sweep::workspace(n))
 }
 
 struct Conflict;

@@ -74,21 +74,20 @@ use core::ops::ControlFlow;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-pub use super::technique::{Technique, Techniques};
-
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
 use self::window::{Budget, Windows};
 use super::bound;
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{finish, gcd, prepare};
+use super::technique::Technique;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The most blocks for which [`Solver::Auto`] runs this search. For n blocks, it needs a table of n²/64 words, of 64
 /// bits each, that tells which block is alive when.
-pub const MOST_BLOCKS: usize = 6000;
+pub(super) const MOST_BLOCKS: usize = 6000;
 
 const MOST_HALVINGS: u32 = 3;
 const RUNS: u64 = 32;
@@ -108,7 +107,9 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
         .and(tree::workspace(n))
         .and(window::workspace(n))
         .and(WorkspaceLen { words: n, indices: 0 });
-    WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
+    WorkspaceLen { words: 0, indices: 4 * n }
+        .and(Sweep::workspace(n).max(searching))
+        .max(bound::lower_bound_workspace(n))
 }
 
 pub(super) fn place(

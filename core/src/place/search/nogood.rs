@@ -111,9 +111,9 @@ fn remainder(value: u64, by: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Techniques;
     use super::super::state::{self, Item};
     use super::*;
+    use crate::place::technique::Techniques;
 
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {

@@ -1,6 +1,7 @@
 //! The search against exhaustive placement, and on instances whose optimum is known.
 
 use super::*;
+use crate::place::technique::Techniques;
 use crate::{Constraints, verify};
 use proptest::prelude::*;
 use std::vec::Vec;

@@ -27,7 +27,7 @@
 //!
 //! The schedule of least time wins. A plan that takes much longer than the best schedule is not placed, so that a fit
 //! with more means can be worse than one with fewer, though it seldom is. The result has been accepted by
-//! [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent blocks may be on the
+//! [`verify::schedule`](crate::verify::schedule) for iterations that repeat: persistent blocks may be on the
 //! host at the start and the end of the iteration.
 
 mod budget;
@@ -54,7 +54,7 @@ use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
 use crate::table::at;
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
-use crate::verify::schedule::VerifiedSchedule;
+use crate::verify::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use budget::Budget;
 pub use lower_bound::{least_overhead, lower_bound_workspace};

@@ -60,7 +60,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::rewrite::means::in_place;
+/// use sublet_core::rewrite::in_place;
 /// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |event, block, op| {

@@ -63,7 +63,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// workspace is too short.
 ///
 /// ```
-/// use sublet_core::rewrite::means::mask;
+/// use sublet_core::rewrite::mask;
 /// use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |event, block, op| {

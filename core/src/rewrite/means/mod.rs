@@ -7,9 +7,9 @@
 
 pub mod in_place;
 pub mod mask;
-pub mod order;
-pub mod recompute;
-pub mod swap;
+pub(in crate::rewrite) mod order;
+pub(in crate::rewrite) mod recompute;
+pub(in crate::rewrite) mod swap;
 
 use crate::error::Buffer;
 use crate::simulate::Device;
@@ -54,9 +54,9 @@ macro_rules! means {
 }
 
 means! {
-    /// Blocks are copied to the host and freed while they are idle, and copied back ([`swap`]).
+    /// Blocks are copied to the host and freed while they are idle, and copied back.
     Swap = 1 "swap": "blocks are copied to the host and freed while nothing uses them, and copied back",
-    /// Values are freed, and recomputed before they are read again ([`recompute`]).
+    /// Values are freed, and recomputed before they are read again.
     Recompute = 2 "recompute": "values are freed, and recomputed before their next use",
     /// Outputs are written over inputs that nobody needs any more, by operators that can do so ([`in_place`]).
     InPlace = 4 "in-place": "outputs are written over inputs that nothing reads later",
@@ -64,7 +64,7 @@ means! {
     /// read or wrote ([`mask`]).
     Relu = 8 "relu": "one bit for each element is kept of values that only a ReLU's gradient reads",
     /// The operators run in another order; those that are [`ordered`](crate::trace::Operator::ordered) keep their order
-    /// among themselves ([`order`]).
+    /// among themselves.
     Order = 32 "order": "operators run in another order, updates of parameters right after their gradients",
 }
 

@@ -19,7 +19,7 @@ struct Stream {
 
 impl Stream {
     fn new(longest: usize) -> Self {
-        let len = workspace(longest);
+        let len = Detector::workspace(longest);
         let memory = Workspace::new(vec![0; len.words].leak(), vec![0; len.indices].leak());
         let detector = Detector::new(longest, memory).unwrap();
         Self { detector, longest, events: Vec::new(), load: vec![0], accepted: None }
@@ -185,7 +185,7 @@ fn what_only_grows_is_no_iteration() {
 
 #[test]
 fn no_memory_is_no_period() {
-    let mut indices = vec![0; workspace(0).indices];
+    let mut indices = vec![0; Detector::workspace(0).indices];
     let mut detector = Detector::new(0, Workspace::new(&mut [], &mut indices)).unwrap();
     for _ in 0..10 {
         assert_eq!(detector.push(Event::Malloc, 8, 0), detector.position);
@@ -197,7 +197,7 @@ fn no_memory_is_no_period() {
 
 #[test]
 fn a_position_that_nobody_was_told_is_none() {
-    let len = workspace(4);
+    let len = Detector::workspace(4);
     let memory = Workspace::new(vec![0; len.words].leak(), vec![0; len.indices].leak());
     let mut detector = Detector::new(4, memory).unwrap();
     let first = detector.push(Event::Malloc, 8, 0);

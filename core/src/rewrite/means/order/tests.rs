@@ -2,7 +2,7 @@ use super::*;
 use crate::simulate::{Device, Timing};
 use crate::trace::liveness::{self, Residency};
 use crate::trace::{Kind, Operator};
-use crate::verify::schedule::{self, Room};
+use crate::verify::{self, Room};
 use crate::{Block, Constraints};
 use std::vec::Vec;
 
@@ -97,14 +97,14 @@ impl Random {
             offsets.push(end);
             end += r.bytes;
         }
-        let len = schedule::workspace(self.rows.len(), self.blocks, residencies);
+        let len = verify::schedule_workspace(self.rows.len(), self.blocks, residencies);
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rows.len()];
         let scratch = Workspace::new(&mut words, &mut indices);
         let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
         let device = (&Device::symmetric(12e9), true);
-        let proved = schedule::schedule(&self.recorded(), rows, &offsets, device, &Constraints::NONE, scratch, room)?;
+        let proved = verify::schedule(&self.recorded(), rows, &offsets, device, &Constraints::NONE, scratch, room)?;
         Ok(proved.run().time_ns)
     }
 
