@@ -6,10 +6,8 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 
 use sublet_core::Block;
-use sublet_core::network::{
-    self, Access, Action, Memory, Network, Operator, Options, Output, Planned, RecordNeeded, Step, Use,
-};
-use sublet_core::rewrite::fit::{Means, Using};
+use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Planned, RecordNeeded, Step, Use};
+use sublet_core::rewrite::fit::{Means, Options, Output, Using};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{self, Row, liveness::Residency};
 
@@ -248,13 +246,13 @@ impl<'a> Given<'a> {
             let field = offset_of!(sublet_network, accesses);
             (memories, operators, arguments.field(0, field, |a| a.input_of(network.accesses, accesses, 0))?)
         };
-        let mut options = Options::new(u64::MAX);
+        let mut device = None;
         if !network.device.is_null() {
             let field = offset_of!(sublet_network, device);
             // SAFETY: as promised.
-            let device = unsafe { arguments.field(0, field, |a| a.params(network.device))? };
-            options.device = device.device(0)?;
+            device = Some(unsafe { arguments.field(0, field, |a| a.params(network.device))? }.device(0)?);
         }
+        let mut options = network::options(u64::MAX, device);
         // SAFETY: as promised.
         unsafe { arguments.params(params)? }.tell(&mut options)?;
         Ok(Self { memories, operators, accesses, options })
@@ -278,12 +276,12 @@ impl<'a> Given<'a> {
             .and::<trace::Operator>(self.operators.len())
             .and::<Row>(first.rows)
             .and::<u32>(first.memories)
-            .and::<Row>(most.rows)
-            .and::<Timing>(most.timings)
-            .and::<Block>(most.residencies)
-            .and::<Residency>(most.residencies)
-            .and::<u64>(most.residencies)
-            .and::<Step>(most.steps)
+            .and::<Row>(most.lengths.rows)
+            .and::<Timing>(most.lengths.timings)
+            .and::<Block>(most.lengths.residencies)
+            .and::<Residency>(most.lengths.residencies)
+            .and::<u64>(most.lengths.residencies)
+            .and::<Step>(most.lengths.timings)
     }
 
     fn network(&self, room: &mut Room<'a>) -> Result<Network<'a>, Failure> {
@@ -376,7 +374,7 @@ pub unsafe extern "C" fn sublet_network_workspace(
             let given = Given::new(arguments, network, params)?;
             (given, arguments.result(step_capacity)?, arguments.result(layout)?)
         };
-        steps.set(given.most().steps);
+        steps.set(given.most().lengths.timings);
         layout.set(given.memory().layout());
         Ok(())
     })
@@ -423,7 +421,7 @@ pub unsafe extern "C" fn sublet_network_plan(
             let steps = arguments.output(steps, step_capacity)?;
             (given, room, steps, arguments.report_if_wanted(planned)?)
         };
-        let most = given.most().steps;
+        let most = given.most().lengths.timings;
         if step_capacity < most {
             return Err(Failure::new(S::BufferTooSmall, 4, most as u64, step_capacity as u64));
         }
@@ -432,19 +430,19 @@ pub unsafe extern "C" fn sublet_network_plan(
         let known = room.fill(network.operators.len(), trace::Operator::default());
         let (rows, owners) = (room.fill(first.rows, Row::default()), room.fill(first.memories, 0));
         let scratch = room.front(first.workspace);
-        let recording = network::record(&network, &given.options, scratch, rows, known, owners)?;
+        let recording = network::record(&network, given.options.alignment, scratch, rows, known, owners)?;
         let needed = recording.needed(given.is_limited());
-        let made = room.fill(needed.steps, Step::default());
+        let len = needed.lengths;
+        let made = room.fill(len.timings, Step::default());
         let output = Output {
-            rows: room.fill(needed.rows, Row::default()),
-            timings: room.fill(needed.timings, Timing::default()),
-            blocks: room.fill(needed.residencies, Block::default()),
-            names: room.fill(needed.residencies, Residency::default()),
-            offsets: room.fill(needed.residencies, 0),
-            steps: &mut *made,
+            rows: room.fill(len.rows, Row::default()),
+            timings: room.fill(len.timings, Timing::default()),
+            blocks: room.fill(len.residencies, Block::default()),
+            names: room.fill(len.residencies, Residency::default()),
+            offsets: room.fill(len.residencies, 0),
         };
         let scratch = room.workspace(needed.workspace);
-        let found = network::plan(&recording, &given.options, scratch, output)?;
+        let found = network::plan(&recording, &given.options, scratch, output, made)?;
         crate::trace::copy(made.get(..found.steps).unwrap_or_default(), steps);
         planned.set(found.into());
         Ok(())
@@ -458,15 +456,15 @@ mod tests {
     #[test]
     fn every_option_is_told_and_0_is_the_default() {
         let told = |params: sublet_network_params| {
-            let mut options = Options::new(u64::MAX);
+            let mut options = network::options(u64::MAX, None);
             params.tell(&mut options).map(|()| options).map_err(|_| ())
         };
         let zero = sublet_network_params { struct_size: 0, means: 0, limit: 0, alignment: 0, work: 0, seed: 0 };
-        assert_eq!(told(zero), Ok(Options::new(u64::MAX)));
+        assert_eq!(told(zero), Ok(network::options(u64::MAX, None)));
         let means = Means::Swap as u32;
         let given = sublet_network_params { struct_size: 0, means, limit: 1, alignment: 2, work: 3, seed: 4 };
         let using = Using::NONE.with(Means::Swap);
-        let expected = Options { using, limit: 1, alignment: 2, work: 3, seed: 4, ..Options::new(u64::MAX) };
+        let expected = Options { using, limit: 1, alignment: 2, work: 3, seed: 4, ..network::options(u64::MAX, None) };
         assert_eq!(told(given), Ok(expected));
         assert_eq!(told(sublet_network_params { means: u32::MAX, ..given }), Err(()));
     }

@@ -28,11 +28,11 @@ mod stand_ins;
 mod steps;
 
 use crate::error::Buffer;
-use crate::rewrite::fit::{self, Lengths, Means, Using};
-use crate::simulate::{Device, Run, Timing};
-use crate::trace::{self, Recorded, Row, liveness, liveness::Residency};
+use crate::rewrite::fit::{self, Lengths, Means, Output, Using};
+use crate::simulate::{Device, Run};
+use crate::trace::{self, Recorded, Row, liveness};
 use crate::verify::{self, Room, VerifiedSchedule};
-use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
+use crate::{Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
 
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
@@ -98,35 +98,14 @@ pub struct Network<'a> {
     pub accesses: &'a [Access],
 }
 
-/// The options of [`plan`], which plans the memory of a network.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// The most bytes that the arena may have; [`u64::MAX`] is no limit, and then nothing is swapped or recomputed.
-    pub limit: u64,
-    /// Every offset is a multiple of this power of two, in bytes.
-    pub alignment: u64,
-    /// The device's links to the host, over which blocks are swapped. If [`Device::integrated`] is true, nothing is
-    /// swapped.
-    pub device: Device,
-    /// The means to save memory that may be used to stay within the limit. Only [`Means::Swap`] and
-    /// [`Means::Recompute`] are considered, others are ignored.
-    pub using: Using,
-    /// How much a search for a schedule within the limit may do for each row of the trace: how many operators and gaps
-    /// (times between two uses of a block) it may look at, counted together. See [`fit::Options::work`].
-    pub work: u64,
-    /// The seed of all random choices. The same seed gives the same plan.
-    pub seed: u64,
-}
-
-impl Options {
-    /// The options for a device that computes in the memory of the host, so that nothing is swapped. `limit` is the
-    /// most bytes that the arena may have.
-    #[must_use]
-    pub const fn new(limit: u64) -> Self {
-        let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
-        let using = Using::NONE.with(Means::Recompute).with(Means::Swap);
-        Self { limit, alignment: 64, device, using, work: fit::Options::DEFAULT_WORK, seed: 1 }
-    }
+/// The options of [`plan`], with recomputation and swaps. Without a `device`, the network computes in the memory of the
+/// host, so that nothing is swapped. `limit` is the most bytes that the arena may have; [`u64::MAX`] is no limit, and then
+/// nothing is swapped or recomputed.
+#[must_use]
+pub fn options(limit: u64, device: Option<Device>) -> fit::Options {
+    let device = device.unwrap_or(Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) });
+    let using = Using::NONE.with(Means::Recompute).with(Means::Swap);
+    fit::Options { alignment: 64, using, ..fit::Options::new(limit, device) }
 }
 
 /// The trace of one pass through a network, and what else [`plan`] has to know; made by [`record`].
@@ -180,38 +159,12 @@ impl Recording<'_> {
     }
 }
 
-/// Memory that the caller lends to [`plan`] for its result and its work; [`Needed`] says how long each slice must be.
-#[derive(Debug)]
-pub struct Output<'a> {
-    /// Room for the rows of traces that are rewritten to stay within the limit; may be empty if there is no limit.
-    pub rows: &'a mut [Row],
-    /// By row of the planned trace: when the row happens in the simulation, in ns.
-    pub timings: &'a mut [Timing],
-    /// The live ranges of memories in the arena as blocks to place, in the order of their mallocs. The blocks that
-    /// stand for kept memories are among them.
-    pub blocks: &'a mut [Block],
-    /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
-    /// which of that block's live ranges this is, counted from 0.
-    pub names: &'a mut [Residency],
-    /// By element of `blocks`: its offset in bytes, in a plan that still has the blocks that stand for kept memories.
-    /// If there are such blocks, the offsets in `steps` can be lower: there these blocks are taken out.
-    pub offsets: &'a mut [u64],
-    /// The result: the steps that the framework has to do to follow the plan, in their order.
-    pub steps: &'a mut [Step],
-}
-
-/// How long the slices of an [`Output`] and the workspace of [`plan`] must be.
+/// How long the slices and the workspace of [`plan`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// How many elements [`Output::rows`] must have.
-    pub rows: usize,
-    /// How many elements [`Output::timings`] must have.
-    pub timings: usize,
-    /// How many elements [`Output::blocks`], [`Output::names`] and [`Output::offsets`] must have, each.
-    pub residencies: usize,
-    /// How many elements [`Output::steps`] must have.
-    pub steps: usize,
-    /// How long the workspace of [`plan`] must be.
+    /// The lengths of its output. There must be room for as many steps as timings.
+    pub lengths: Lengths,
+    /// How long the workspace must be.
     pub workspace: WorkspaceLen,
 }
 
@@ -240,15 +193,8 @@ impl Needed {
         } else {
             place::workspace_up_to(SOLVER, blocks).max(liveness::workspace(blocks))
         };
-        Self {
-            rows: lengths.rows,
-            timings: lengths.timings,
-            residencies: lengths.residencies,
-            steps: lengths.timings,
-            workspace: proof
-                .max(made)
-                .max(stand_ins::workspace(blocks, lengths.residencies).and(steps::workspace(blocks))),
-        }
+        let written = stand_ins::workspace(blocks, lengths.residencies).and(steps::workspace(blocks));
+        Self { lengths, workspace: proof.max(made).max(written) }
     }
 }
 
@@ -258,7 +204,7 @@ const SOLVER: place::Solver = place::Solver::Auto;
 /// network takes if the framework follows the plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// How many steps the plan has: they are the first elements of [`Output::steps`].
+    /// How many steps the plan has: they are the first elements of `steps`.
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
@@ -279,7 +225,8 @@ pub struct Planned {
 
 /// Makes the trace of one pass through the operators of the network, as the input of [`plan`]. It writes the trace's
 /// rows to `rows`; to `known`, for each operator, whether it may be recomputed; and to `owners`, for each block of the
-/// trace, the number of its memory, or `u32::MAX` if the block stands for a kept memory.
+/// trace, the number of its memory, or `u32::MAX` if the block stands for a kept memory. Every offset of a plan will be a
+/// multiple of `alignment`, a power of two in bytes.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that names no memory or operator of the network, or an earlier operator than the
@@ -289,7 +236,7 @@ pub struct Planned {
 /// elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
-    options: &Options,
+    alignment: u64,
     scratch: Workspace<'_>,
     rows: &'a mut [Row],
     known: &'a mut [trace::Operator],
@@ -306,15 +253,17 @@ pub fn record<'a>(
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
-    if !options.alignment.is_power_of_two() {
-        return Err(Error::Alignment { block: None, alignment: options.alignment });
+    if !alignment.is_power_of_two() {
+        return Err(Error::Alignment { block: None, alignment });
     }
-    residency::record(network, options.alignment, scratch, rows, known, owners)
+    residency::record(network, alignment, scratch, rows, known, owners)
 }
 
-/// Plans the memory of a network that [`record`] has recorded. Writes to `output.steps` what the framework has to do
-/// before each operator, and proves the plan. The alignment is that of the recording: `options.alignment` is
-/// not read.
+/// Plans the memory of a network that [`record`] has recorded. Writes to `steps` what the framework has to do before each
+/// operator, and proves the plan. The alignment is that of the recording: `options.alignment` is not read. Of
+/// `options.using` only [`Means::Swap`] and [`Means::Recompute`] are considered. The offsets in `output` are those of a
+/// plan that still has the blocks that stand for kept memories; where there are such blocks, the offsets in `steps` can be
+/// lower.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is the least footprint of a schedule
@@ -324,7 +273,8 @@ pub fn record<'a>(
 /// has more blocks than can be planned; [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
+/// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, RecordNeeded, Use};
+/// use sublet_core::rewrite::fit::Output;
 /// use sublet_core::Workspace;
 /// // Four operators: each writes one memory, and reads the one that the operator before it has written.
 /// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
@@ -347,22 +297,23 @@ pub fn record<'a>(
 /// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
 /// let (mut rows, mut owners) = (vec![Default::default(); needed.rows], vec![0; needed.memories]);
 /// let mut known = [Default::default(); 4];
-/// let options = Options::new(u64::MAX);
+/// let options = network::options(u64::MAX, None);
 /// let scratch = Workspace::new(&mut words, &mut indices);
-/// let recording = network::record(&network, &options, scratch, &mut rows, &mut known, &mut owners)?;
+/// let recording = network::record(&network, options.alignment, scratch, &mut rows, &mut known, &mut owners)?;
 ///
 /// let needed = recording.needed(false);
 /// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
-/// let mut steps = vec![Default::default(); needed.steps];
+/// let len = needed.lengths;
+/// let mut steps = vec![Default::default(); len.timings];
 /// let output = Output {
-///     rows: &mut vec![Default::default(); needed.rows],
-///     timings: &mut vec![Default::default(); needed.timings],
-///     blocks: &mut vec![Default::default(); needed.residencies],
-///     names: &mut vec![Default::default(); needed.residencies],
-///     offsets: &mut vec![0; needed.residencies],
-///     steps: &mut steps,
+///     rows: &mut vec![Default::default(); len.rows],
+///     timings: &mut vec![Default::default(); len.timings],
+///     blocks: &mut vec![Default::default(); len.residencies],
+///     names: &mut vec![Default::default(); len.residencies],
+///     offsets: &mut vec![0; len.residencies],
 /// };
-/// let planned = network::plan(&recording, &options, Workspace::new(&mut words, &mut indices), output)?;
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let planned = network::plan(&recording, &options, scratch, output, &mut steps)?;
 /// assert_eq!((planned.planned_bytes, planned.peak, planned.steps), (3 * 4096, 2 * 4096, 3));
 /// // The third memory lies where the first was, which nobody needs any more.
 /// let offset_of = |step: network::Step| if let Action::Bind { offset, .. } = step.action { Some(offset) } else { None };
@@ -372,22 +323,21 @@ pub fn record<'a>(
 /// ```
 pub fn plan(
     recording: &Recording<'_>,
-    options: &Options,
+    options: &fit::Options,
     mut scratch: Workspace<'_>,
     output: Output<'_>,
+    steps: &mut [Step],
 ) -> Result<Planned, Error> {
-    let options = &Options { alignment: recording.alignment, ..*options };
+    let options = &fit::Options { alignment: recording.alignment, ..*options };
     let limited = options.limit < u64::MAX;
     let needed = recording.needed(limited);
     scratch.check(needed.workspace)?;
-    check(&output, needed)?;
-    let Output { rows, timings, blocks, names, offsets, steps } = output;
+    check(&output, steps, needed.lengths)?;
     let recorded = recording.recorded();
-    let result = fit::Output { rows, timings, blocks, names, offsets };
     let standing = stand_ins::bytes(recording.memories, options.alignment);
     let (schedule, original_load) = if limited {
-        let with = Options { limit: options.limit.saturating_add(standing), ..*options };
-        fitted(&recorded, &with, scratch.reborrow(), result).map_err(|e| match e {
+        let with = fit::Options { limit: options.limit.saturating_add(standing), ..*options };
+        fitted(&recorded, &with, scratch.reborrow(), output).map_err(|e| match e {
             Error::OverLimit { least, .. } => {
                 Error::OverLimit { least: least.saturating_sub(standing), limit: options.limit }
             }
@@ -397,7 +347,7 @@ pub fn plan(
             e => e,
         })?
     } else {
-        placed(&recorded, options, scratch.reborrow(), result)?
+        placed(&recorded, options, scratch.reborrow(), output)?
     };
     let rest = recording.rest_ns;
     let simulated = schedule.run();
@@ -417,14 +367,14 @@ pub fn plan(
     })
 }
 
-fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
+fn check(output: &Output<'_>, steps: &[Step], needed: Lengths) -> Result<(), Error> {
     let residencies = output.blocks.len().min(output.names.len());
     for (buffer, needed, got) in [
         (Buffer::Rows, needed.rows, output.rows.len()),
         (Buffer::Timings, needed.timings, output.timings.len()),
         (Buffer::Blocks, needed.residencies, residencies),
         (Buffer::Offsets, needed.residencies, output.offsets.len()),
-        (Buffer::Steps, needed.steps, output.steps.len()),
+        (Buffer::Steps, needed.timings, steps.len()),
     ] {
         if got < needed {
             return Err(Error::BufferTooSmall { buffer, needed, got });
@@ -435,11 +385,11 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
 
 fn placed<'a>(
     recorded: &Recorded<'a>,
-    options: &Options,
+    options: &fit::Options,
     mut scratch: Workspace<'_>,
-    output: fit::Output<'a>,
+    output: Output<'a>,
 ) -> Result<(VerifiedSchedule<'a>, u64), Error> {
-    let fit::Output { timings, blocks, names, offsets, .. } = output;
+    let Output { timings, blocks, names, offsets, .. } = output;
     let residencies = liveness::residencies(recorded.rows);
     let timings = timings.get_mut(..recorded.rows.len()).unwrap_or_default();
     let (blocks, names) =
@@ -458,21 +408,15 @@ fn placed<'a>(
 
 fn fitted<'a>(
     recorded: &Recorded<'a>,
-    options: &Options,
+    options: &fit::Options,
     scratch: Workspace<'_>,
-    output: fit::Output<'a>,
+    output: Output<'a>,
 ) -> Result<(VerifiedSchedule<'a>, u64), Error> {
-    let of = |means| if options.using.has(means) { Using::NONE.with(means) } else { Using::NONE };
-    let mut using = of(Means::Recompute);
-    if options.using.has(Means::Swap) {
-        using = using.with(Means::Swap);
-    }
-    let usual = fit::Options::new(options.limit, options.device);
+    let both = Using::NONE.with(Means::Recompute).with(Means::Swap);
     // A block that stands for a kept memory has `alignment` bytes. Since only blocks of at least `least_bytes` are
     // swapped, it is never swapped.
-    let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
-    let &Options { alignment, seed, work, .. } = options;
-    let asked = fit::Options { using, least_bytes, alignment, seed, work, ..usual };
+    let least_bytes = options.least_bytes.max(options.alignment.saturating_add(1));
+    let asked = fit::Options { using: options.using.minus(Using::ALL.minus(both)), least_bytes, ..*options };
     let found = fit::fit(recorded, &asked, scratch, output)?;
     Ok((found.schedule, found.original_peak))
 }

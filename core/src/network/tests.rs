@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use super::{
-    Access, Action, Memory, Needed, Network, Operator, Options, Output, Planned, RecordNeeded, Recording, Step, Use,
-    plan, record,
+    Access, Action, Memory, Needed, Network, Operator, Output, Planned, RecordNeeded, Recording, Step, Use, plan,
+    record,
 };
 use crate::error::AccessFault;
-use crate::rewrite::fit::{Means, Using};
+use crate::rewrite::fit::{Means, Options, Using};
 use crate::simulate::{Device, Timing};
 use crate::trace::liveness::Residency;
 use crate::trace::{self, Event, Op, Row};
@@ -54,21 +54,22 @@ impl Pass {
         Network { memories: &self.memories, operators: &self.operators, accesses: &self.accesses }
     }
 
-    fn record<T>(&self, options: &Options, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    fn record<T>(&self, alignment: u64, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let needed = RecordNeeded::of(self.memories.len(), self.accesses.len());
         let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
         let (mut rows, mut owners) = (vec![Row::default(); needed.rows], vec![7; needed.memories]);
         let mut known = vec![trace::Operator::default(); self.operators.len()];
         let scratch = Workspace::new(&mut words, &mut indices);
-        body(&record(&self.network(), options, scratch, &mut rows, &mut known, &mut owners)?)
+        body(&record(&self.network(), alignment, scratch, &mut rows, &mut known, &mut owners)?)
     }
 
     fn plan(&self, options: &Options) -> Result<(Planned, Vec<Step>), Error> {
-        self.record(options, |recording| {
+        self.record(options.alignment, |recording| {
             let limited = options.limit < u64::MAX;
             let (needed, most) = (recording.needed(limited), Needed::most(self.accesses.len(), limited));
+            let (len, longest) = (needed.lengths, most.lengths);
             assert!(
-                needed.rows <= most.rows && needed.timings <= most.timings && needed.residencies <= most.residencies
+                len.rows <= longest.rows && len.timings <= longest.timings && len.residencies <= longest.residencies
             );
             assert_eq!(needed.workspace.max(most.workspace), most.workspace);
             plan_recording(recording, options)
@@ -187,22 +188,22 @@ fn training(random: &mut Random) -> Pass {
 }
 
 fn options(limit: u64) -> Options {
-    Options { work: 200, ..Options::new(limit) }
+    Options { work: 200, ..super::options(limit, None) }
 }
 
 fn plan_recording(recording: &Recording<'_>, options: &Options) -> Result<(Planned, Vec<Step>), Error> {
     let needed = recording.needed(options.limit < u64::MAX);
     let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
-    let mut steps = vec![Step::default(); needed.steps];
+    let len = needed.lengths;
+    let mut steps = vec![Step::default(); len.timings];
     let output = Output {
-        rows: &mut vec![Row::default(); needed.rows],
-        timings: &mut vec![Timing::default(); needed.timings],
-        blocks: &mut vec![Block::default(); needed.residencies],
-        names: &mut vec![Residency::default(); needed.residencies],
-        offsets: &mut vec![0; needed.residencies],
-        steps: &mut steps,
+        rows: &mut vec![Row::default(); len.rows],
+        timings: &mut vec![Timing::default(); len.timings],
+        blocks: &mut vec![Block::default(); len.residencies],
+        names: &mut vec![Residency::default(); len.residencies],
+        offsets: &mut vec![0; len.residencies],
     };
-    let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output)?;
+    let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output, &mut steps)?;
     steps.truncate(planned.steps);
     Ok((planned, steps))
 }
@@ -232,7 +233,8 @@ fn within_a_limit_it_computes_the_same() {
         let stock = pass.run(None);
         let mut asked = options(1);
         if round % 2 == 0 {
-            asked.device = Device { out_latency: 0.0, in_latency: 0.0, ..Device::symmetric(1e9) };
+            let device = Device { out_latency: 0.0, in_latency: 0.0, ..Device::symmetric(1e9) };
+            asked = Options { work: asked.work, ..super::options(1, Some(device)) };
             asked.using = Using::NONE.with(Means::Swap);
         }
         // What is needed at once, and the least limit that is known to work, if that is higher.
@@ -392,7 +394,7 @@ fn a_write_reads_what_is_left_of_the_iteration() {
         pass.operator(1, true, &[(a, how)]);
         pass.operator(1, true, &[(a, Use::Read)]);
         let is_read = |r: &Row| r.op == Op::First(3) && r.event == Event::Read;
-        let reads = pass.record(&options(u64::MAX), |recording| Ok(recording.rows.iter().any(is_read)));
+        let reads = pass.record(LINE, |recording| Ok(recording.rows.iter().any(is_read)));
         assert_eq!(reads, Ok(!again));
     }
 }
@@ -433,7 +435,7 @@ fn an_operator_reads_only_what_others_have_written() {
         let told = |op| recording.rows.iter().filter(of(op)).map(|r| (recording.memories[r.block as usize], r.event));
         Ok([1, 2].map(|op| told(op).collect::<Vec<_>>()))
     };
-    let [first, second] = pass.record(&options(u64::MAX), accesses).unwrap();
+    let [first, second] = pass.record(LINE, accesses).unwrap();
     assert_eq!(first, [(data, Event::Read), (scratch, Event::Write), (a, Event::Write)]);
     assert_eq!(second, [(a, Event::Read), (scratch, Event::Write), (b, Event::Write)]);
     let stock = pass.run(None);
@@ -482,11 +484,11 @@ fn the_seed_and_the_work_decide_what_is_found() {
     let (mut by_seed, mut by_seed_within, mut by_work) = (0, 0, 0);
     for _ in 0..4 {
         let long = tangled(&mut random, 150, 100);
-        let planned = |seed| long.plan(&Options { seed, ..Options::new(u64::MAX) }).unwrap();
+        let planned = |seed| long.plan(&Options { seed, ..super::options(u64::MAX, None) }).unwrap();
         by_seed += usize::from(planned(1) != planned(2));
         let pass = tangled(&mut random, 120, 12);
         let limit = pass.plan(&options(u64::MAX)).unwrap().0.original_load * 7 / 10;
-        let within = |seed, work| pass.plan(&Options { device, work, seed, ..Options::new(limit) });
+        let within = |seed, work| pass.plan(&Options { work, seed, ..super::options(limit, Some(device)) });
         by_seed_within += usize::from(within(1, 200) != within(2, 200));
         by_work += usize::from(within(1, 200) != within(1, 1));
     }
@@ -524,7 +526,7 @@ fn a_plan_has_the_alignment_of_its_recording() {
     pass.operator(1, true, &[(b, Use::Read)]);
     let planned = |alignment| {
         let other = Options { alignment, ..options(u64::MAX) };
-        pass.record(&Options { alignment: 64, ..other }, |recording| plan_recording(recording, &other))
+        pass.record(64, |recording| plan_recording(recording, &other))
     };
     assert_eq!(planned(64).unwrap().0.peak, 256);
     assert_eq!(planned(4096), planned(64));

@@ -635,7 +635,7 @@ mod tests {
             let config = Config::new(1 << 10, events, live);
             let nothing = Memory { blocks: &mut [], words: &mut [], indices: &mut [] };
             let refused = Allocator::new(&config, nothing).map(drop);
-            assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: MAX_BLOCKS }));
+            assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: crate::MAX_BLOCKS }));
         }
     }
 }

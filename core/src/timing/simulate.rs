@@ -85,7 +85,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// [`Error::Row`] for an access of an operator that has no access to do by the recording, for more accesses without
 /// operator than the recording has, for a block number that names neither a block of the recording nor a block's mask
 /// (see [`Recorded`]), or for a recording that recomputes an operator, or has other accesses between those of one
-/// operator; [`Error::TooManyBlocks`] for more blocks than [`MAX_BLOCKS`]; [`Error::BufferTooSmall`] if there is
+/// operator; [`Error::TooManyBlocks`] for more blocks than [`MAX_BLOCKS`](crate::MAX_BLOCKS); [`Error::BufferTooSmall`] if there is
 /// not one timing for each row, or the workspace is too short.
 ///
 /// ```
