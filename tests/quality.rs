@@ -4,7 +4,7 @@ use rand::RngExt;
 use sublet_core::place::{Options, Solver};
 use sublet_core::{Block, Constraints};
 use sublet_tests::instance::{self, TIGHT_HEIGHT};
-use sublet_tests::{place, place_with, unfitting, verify};
+use sublet_tests::{place, place_with};
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
 fn ratio(blocks: &[Block]) -> f64 {
@@ -55,24 +55,6 @@ fn full_rectangles_are_filled() {
         [50, 100, 150, 200, 250, 300].iter().map(|&n| (1..=10).filter(|&seed| fills(n, seed)).count()).sum();
     println!("{filled} of 60 rectangles filled");
     assert!(filled >= 57, "only {filled} of 60");
-}
-
-/// The blocks that make these instances hard are alive only for a short time, and there the optimum is above the max
-/// load. A lower bound from short windows of time proves that.
-#[test]
-#[ignore = "long: ./ci.sh test runs it"]
-fn peaks_above_the_max_load_are_proved_optimal() {
-    let mut rng = instance::rng(9);
-    let (mut above, mut proved) = (0, 0);
-    for _ in 0..20 {
-        let blocks = instance::moment(&unfitting(&mut rng), 100, &mut rng);
-        let (found, offsets) = place_with(Solver::Auto, &blocks, &Options::default()).unwrap();
-        let load = verify(&blocks, &offsets, &Constraints::NONE).unwrap().max_load();
-        above += u32::from(found.peak > load);
-        proved += u32::from(found.peak > load && found.peak == found.lower_bound);
-    }
-    println!("{proved} of {above} peaks above the max load proved optimal");
-    assert!(above >= 5 && 2 * proved >= above, "{proved} of {above}");
 }
 
 /// The portfolio gives its whole budget of work to `multistart`, the first of the heuristics, and so does `auto` with

@@ -13,14 +13,6 @@ pub enum Technique {
     /// Two ranges of time are searched one after the other if no block that is still to be placed crosses from one to
     /// the other.
     Components,
-    /// Where unplaced blocks can lie only on each other, raising the least offset of one block raises the least offsets
-    /// of others. These raise that of the first block again, and so on in many small steps. Shortest paths give the
-    /// least offsets after the last step at once.
-    Climbs,
-    /// In small instances, the search finds blocks that must lie below a set of others, as not all of the set would fit
-    /// within the capacity otherwise. The method, edge finding, comes from the scheduling of jobs on a machine that
-    /// does one at a time.
-    Edges,
     /// The next block is chosen at a time whose blocks have made many nodes of the search tree fail.
     Failures,
     /// A run of the search ends after a number of nodes. The next run tries the blocks in another order: their
@@ -35,25 +27,12 @@ pub enum Technique {
     Guidance,
     /// States of the search that were shown to have no placement are kept, and fail at once when they come again.
     Nogoods,
-    /// The blocks of windows of time are placed alone: if those of one window do not fit within the lower bound, the
-    /// bound is raised.
-    Windows,
 }
 
 impl Technique {
     /// Every technique.
-    pub const ALL: [Self; 10] = [
-        Self::Twins,
-        Self::Components,
-        Self::Climbs,
-        Self::Edges,
-        Self::Failures,
-        Self::Restarts,
-        Self::Level,
-        Self::Guidance,
-        Self::Nogoods,
-        Self::Windows,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Twins, Self::Components, Self::Failures, Self::Restarts, Self::Level, Self::Guidance, Self::Nogoods];
 
     /// The name of the technique: one word in lower case.
     #[must_use]
@@ -61,14 +40,11 @@ impl Technique {
         match self {
             Self::Twins => "twins",
             Self::Components => "components",
-            Self::Climbs => "climbs",
-            Self::Edges => "edges",
             Self::Failures => "failures",
             Self::Restarts => "restarts",
             Self::Level => "level",
             Self::Guidance => "guidance",
             Self::Nogoods => "nogoods",
-            Self::Windows => "windows",
         }
     }
 
@@ -97,8 +73,8 @@ impl Techniques {
     ///
     /// ```
     /// use sublet_core::place::{Technique, Techniques};
-    /// let fewer = Techniques::ALL.without(Technique::Edges);
-    /// assert!(!fewer.has(Technique::Edges) && fewer.has(Technique::Twins));
+    /// let fewer = Techniques::ALL.without(Technique::Nogoods);
+    /// assert!(!fewer.has(Technique::Nogoods) && fewer.has(Technique::Twins));
     /// ```
     #[must_use]
     pub const fn without(self, technique: Technique) -> Self {

@@ -19,10 +19,7 @@
 //!    (`State::place`, `State::refuse`). No order of the blocks is fixed in advance.
 //! 4. A node fails when in some section the lowest m and the bytes of all open blocks together exceed c
 //!    (`State::refresh`). If a block's own m and these bytes exceed c, it cannot be the lowest open block of the
-//!    section: it lies above one that can (`State::tighten`). Where open blocks raise each other in many small steps,
-//!    shortest paths give each m after the last step at once (`State::settle`, `climbs`). In small instances, edges are
-//!    found: blocks that must lie below others. For this, the blocks of a section are seen as jobs that a machine does
-//!    one at a time (Carlier and Pinson 1989; `State::find_edges`, `edges`).
+//!    section: it lies above one that can (`State::tighten`).
 //! 5. To choose b, a section is chosen first: one with the lowest *floor*, the least m of its open blocks. Among equals
 //!    it is the one with the fewest blocks that could lie at the floor, divided by 1 + the number of nodes that have
 //!    failed because of it (each restart forgets a quarter of these; `Tree::choose`, `State::fade`, `failures`). Of the
@@ -46,8 +43,6 @@
 //!    done where all sections have the same load: there it finds fewer plans.
 //! 10. States that were searched to the end without a placement are kept, and fail at once where other decisions lead
 //!     to them again (`Nogoods`, `nogoods`).
-//! 11. Where a try at a capacity ends without an answer, a part of the nodes goes to windows of time, whose blocks are
-//!     searched alone. If these do not fit within the lower bound, it is raised (`Windows::lift`, `windows`).
 //!
 //! To find the least peak, capacities are tried between the lower bound and the peak of the best plan so far: first the
 //! bound itself, then capacities below that peak by a half, a quarter and an eighth of the gap between the two. Each is
@@ -66,7 +61,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod window;
 
 use core::num::NonZeroU64;
 use core::ops::ControlFlow;
@@ -76,7 +70,6 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
-use self::window::{Budget, Windows};
 use super::bound;
 use super::interval::Sweep;
 use super::solver::{Options, Solver, Summary, Watch};
@@ -94,19 +87,13 @@ const RUNS: u64 = 32;
 const RUNS_AT_BOUND: u64 = 256;
 const PART_AT_BOUND: u64 = 4;
 const RUNS_NEAR: u64 = 1_024;
-const PART_OF_WINDOWS: u64 = 8;
-/// A node of a window takes less time: so many count as one of the whole search.
-const NODES_OF_WINDOWS: u64 = 4;
 const UNLEVELLED: u64 = 4;
 const GUIDED: u64 = 2;
 /// Runs near one plan give plans that are alike: a short search finds better ones without.
 const UNGUIDED: u64 = 150_000;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let searching = state::workspace(n)
-        .and(tree::workspace(n))
-        .and(window::workspace(n))
-        .and(WorkspaceLen { words: n, indices: 0 });
+    let searching = state::workspace(n).and(tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
     WorkspaceLen { words: 0, indices: 4 * n }
         .and(Sweep::workspace(n).max(searching))
         .max(bound::lower_bound_workspace(n))
@@ -138,7 +125,6 @@ pub(super) fn improve(
 
 struct Search<'a> {
     state: State<'a>,
-    windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
     order: Table<'a, u32>,
@@ -195,7 +181,6 @@ impl<'a> Search<'a> {
         let state = State::new(n, sections, options.techniques, item, &mut scratch);
         let lower_bound = incumbent.map_or(lower_bound, |summary| lower_bound.max(summary.lower_bound));
         Ok(Self {
-            windows: Windows::new(n, &state, &mut scratch),
             state,
             tree: Tree::new(n, &mut scratch),
             key: scratch.words(n),
@@ -224,9 +209,7 @@ impl<'a> Search<'a> {
                 (None, None) => self.lower,
             };
             let limit = if self.capacity.is_some() {
-                // The searches of windows have their turn in between.
-                let most = nodes - nodes / PART_OF_WINDOWS;
-                if self.spent() < most { most } else { nodes }
+                nodes
             } else {
                 let at_bound = (RUNS_AT_BOUND * self.base()).min(nodes / PART_AT_BOUND);
                 let anywhere = (RUNS << round) * self.base();
@@ -234,11 +217,6 @@ impl<'a> Search<'a> {
                 nodes.min(self.spent().saturating_add(part))
             };
             let end = self.attempt(capacity, limit, offsets, watch);
-            let part = (self.spent() / PART_OF_WINDOWS).saturating_sub(self.windows.nodes);
-            let lifts = end == End::Limit && self.has(Technique::Windows);
-            if lifts && self.lift(nodes.min(self.spent() + part), watch) == End::Stopped {
-                break;
-            }
             match end {
                 End::Found => halvings -= u32::from(near && halvings > 1),
                 End::Infeasible => {
@@ -262,22 +240,6 @@ impl<'a> Search<'a> {
         if self.best.is_none() {
             self.pile(offsets);
         }
-    }
-
-    fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
-        let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
-        let (mut progress, before) = (self.summary(), self.tree.nodes);
-        let mut told = |nodes| {
-            progress.nodes = before + nodes / NODES_OF_WINDOWS;
-            watch(&progress)
-        };
-        let limit = limit.saturating_sub(self.spent()).saturating_mul(NODES_OF_WINDOWS);
-        let mut budget = Budget { nodes: 0, limit, watch: &mut told };
-        let end = self.windows.lift(&self.state, &mut self.lower, enough, &mut budget);
-        let nodes = limit.min(budget.nodes) / NODES_OF_WINDOWS;
-        self.windows.nodes += nodes;
-        self.tree.nodes += nodes;
-        end
     }
 
     fn satisfied(&self) -> bool {

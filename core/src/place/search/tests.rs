@@ -98,24 +98,6 @@ proptest! {
     }
 
     #[test]
-    fn windows_lift_the_bound_to_no_more_than_the_optimum(
-        rows in prop::collection::vec((0u32..8, 1u32..6, 1u64..7, prop::option::weighted(0.05, 0u64..4)), 3..7),
-        aligned in prop::option::weighted(0.2, Just(2)),
-    ) {
-        let alignment = aligned.unwrap_or(1);
-        let mut blocks: Vec<Block> = rows.iter().map(|&(s, w, size, _)| Block::new(s, s + w, size)).collect();
-        blocks[0].pin = rows[0].3.map(|pin| 2 * pin);
-        let best = optimum(&blocks, alignment);
-        let len = workspace(blocks.len());
-        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-        let options = Options { constraints: Constraints { alignment, capacity: Some(1000) }, ..Options::default() };
-        let mut search = Search::new(&blocks, &options, None, Workspace::new(&mut words, &mut indices)).unwrap();
-        let end = search.lift(u64::MAX, &mut |_| ControlFlow::Continue(()));
-        prop_assert_eq!(end, End::Found);
-        prop_assert!(search.summary().lower_bound <= best, "{:?}", search.summary());
-    }
-
-    #[test]
     fn an_incumbent_is_never_made_worse(
         rows in prop::collection::vec((0u32..30, 1u32..9, 1u64..40), 1..30),
         nodes in 0u64..60,
@@ -238,21 +220,6 @@ fn what_was_refuted_is_not_searched_again() {
     let blocks = HARD.map(|(start, end, size)| Block::new(start, end, size));
     let found = solve(&blocks, 1, 20_000);
     assert_eq!((found.peak, found.lower_bound), (62, 62));
-}
-
-#[test]
-fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
-    let core = HARD.map(|(start, end, size)| Block::new(100 + start, 100 + end, size));
-    let others = (0..200u32).map(|i| {
-        let start = if i % 2 == 0 { i % 93 } else { 108 + i % 89 };
-        Block::new(start, start + 1 + i % 7, 1 + u64::from(i * i % 5))
-    });
-    let mut blocks: Vec<Block> = core.into_iter().chain(others).collect();
-    blocks.push(Block::new(50, 150, 7));
-    let load = |step| blocks.iter().filter(|b| b.start <= step && step < b.end).map(|b| b.size).sum::<u64>();
-    assert_eq!((0..300).map(load).max(), Some(67));
-    let found = solve(&blocks, 1, 60_000);
-    assert_eq!((found.peak, found.lower_bound), (69, 69));
 }
 
 #[test]

@@ -8,7 +8,6 @@ mod propagate;
 
 use core::ops::Range;
 
-use crate::heap::Heap;
 use crate::place::technique::{Technique, Techniques};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -33,9 +32,6 @@ const NEXT: usize = 6;
 /// The lowest offset of those that cannot be the lowest; `u64::MAX` if there are none.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
-
-/// Edges are found up to here: larger instances are rarely refuted, and their nodes would be slower.
-pub(super) const SMALL: usize = 64;
 
 /// No limit: no decision fails, so no changes are recorded.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
@@ -81,9 +77,6 @@ pub(super) struct State<'a> {
     twin: Table<'a, u32>,
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Whether blocks may lie at any offset that is a multiple of `Search::unit` bytes: no block is pinned, and no
-    /// alignment is above one unit.
-    pub movable: bool,
     /// By block: an offset and the block's end there, in units of `Search::unit` bytes. For a placed block, the offset
     /// is where it lies; for any other, the least offset that it can still have.
     pub span: Table<'a, [u64; 2]>,
@@ -115,7 +108,6 @@ pub(super) struct State<'a> {
     moved_from: u32,
     /// By section: the lowest end as [`State::lift`] last saw it, so that it need not look at all blocks again.
     settled: Table<'a, u64>,
-    reached: Table<'a, u64>,
 
     block_trail: Table<'a, u64>,
     /// By change: the block; the highest bit is set if it was in `lifted`.
@@ -129,16 +121,11 @@ pub(super) struct State<'a> {
     trail_len: u32,
     /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
     pub full: bool,
-    /// Since [`State::propagate`] began or [`State::settle`] ended; with more raises than blocks, `settle` runs.
-    raises: u32,
+    /// Whether a block was raised since [`State::propagate`] last looked.
+    raised: bool,
     /// How many blocks and sections of time were looked at since the search began: a measure of the work, which is
     /// limited.
     pub looked: u64,
-    heap: Heap<'a, u32>,
-    /// By block: the offset that [`State::settle`] has found; `u64::MAX` if none yet.
-    settling: Table<'a, u64>,
-    jobs: Table<'a, [u64; 2]>,
-    job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
     /// By block: the highest load of a section of time in which it is alive, in units of `Search::unit` bytes. The load
@@ -153,7 +140,7 @@ pub(super) const fn trail_len(n: usize) -> usize {
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let row = n.div_ceil(64);
     let trail = trail_len(n);
-    WorkspaceLen { words: 20 * n + 5 * row + n * row + 9 * trail, indices: 11 * n + 1 + 2 * trail }
+    WorkspaceLen { words: 16 * n + 4 * row + n * row + 9 * trail, indices: 9 * n + 1 + 2 * trail }
 }
 
 impl<'a> State<'a> {
@@ -181,7 +168,6 @@ impl<'a> State<'a> {
             twin: scratch.indices(n),
             pins: scratch.indices(n),
             pin_count: 0,
-            movable: true,
             span: scratch.word_records(n),
             lifted: scratch.words(row),
             open: scratch.words(row),
@@ -197,7 +183,6 @@ impl<'a> State<'a> {
             moved: scratch.words(row),
             moved_from: 0,
             settled: scratch.words(n),
-            reached: scratch.words(row),
             block_trail: scratch.words(trail),
             block_trail_of: scratch.indices(trail),
             block_mark: 0,
@@ -206,12 +191,8 @@ impl<'a> State<'a> {
             section_mark: 0,
             trail_len: number(trail),
             full: false,
-            raises: 0,
+            raised: false,
             looked: 0,
-            heap: Heap::lend(n, scratch),
-            settling: scratch.words(n),
-            jobs: scratch.word_records(n),
-            job_of: scratch.indices(n),
             rank: scratch.indices(n),
             load: scratch.words(n),
         };
@@ -230,7 +211,6 @@ impl<'a> State<'a> {
             self.size[b] = i.size;
             self.mask[b] = i.alignment - 1;
             self.pin[b] = i.pin.unwrap_or(u64::MAX);
-            self.movable &= i.alignment == 1 && i.pin.is_none();
             if i.pin.is_some() {
                 self.pins[self.pin_count] = b;
                 self.pin_count += 1;
@@ -263,16 +243,6 @@ impl<'a> State<'a> {
         }
         let pin = &self.pin;
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
-    }
-
-    pub(super) fn item(&self, b: u32) -> Item {
-        Item {
-            low: self.low[b],
-            high: self.high[b],
-            size: self.size[b],
-            alignment: self.mask[b] + 1,
-            pin: Some(self.pin[b]).filter(|&pin| pin != u64::MAX),
-        }
     }
 
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
@@ -406,7 +376,7 @@ impl<'a> State<'a> {
     }
 
     fn set_least(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
-        self.raises = self.raises.saturating_add(1);
+        self.raised = true;
         if v > self.capacity {
             return Err(Conflict);
         }

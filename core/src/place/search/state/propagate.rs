@@ -2,8 +2,7 @@
 //! to higher ones, until none has to be raised. The search divides time into stretches, the *sections*, numbered from
 //! 0.
 
-use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
-use crate::place::technique::Technique;
+use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, State, UNBOUNDED};
 use crate::table::{Table, at};
 
 impl State<'_> {
@@ -32,77 +31,22 @@ impl State<'_> {
 
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
-        self.raises = 0;
         loop {
             while let Some(s) = pop(&mut self.dirty, &mut self.dirty_from, words) {
                 if self.refresh(s).is_err() {
                     return self.fail_in(s);
                 }
             }
-            if self.raises > self.n && self.techniques.has(Technique::Climbs) {
-                self.raises = 0;
-                self.settle()?;
-                continue;
-            }
-            let before = self.raises;
+            self.raised = false;
             while let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) {
                 if self.lift(s).is_err() {
                     return self.fail_in(s);
                 }
             }
-            if self.raises == before {
+            if !self.raised {
                 return Ok(());
             }
         }
-    }
-
-    /// Dijkstra's algorithm: of all stacks of open blocks below a block, the one with the lowest top.
-    fn settle(&mut self) -> Outcome {
-        const UNKNOWN: u64 = u64::MAX;
-        self.heap.clear();
-        for b in 0..self.n {
-            if self.is_open(b) {
-                self.settling[b] = UNKNOWN;
-                if !self.is_lifted(b) {
-                    self.settling[b] = self.span[b][0];
-                    self.heap.push(self.span[b][1], b);
-                }
-            }
-        }
-        self.reached.fill(0);
-        while let Some((end, c)) = self.heap.pop() {
-            self.looked += u64::from(self.high[c] - self.low[c]);
-            for s in self.low[c]..self.high[c] {
-                if self.reached[s / 64] >> (s % 64) & 1 == 1 {
-                    continue;
-                }
-                self.reached[s / 64] |= 1 << (s % 64);
-                for w in self.words(s) {
-                    let mut bits = self.alive[s * self.row + w] & self.open[w] & self.lifted[w];
-                    while bits != 0 {
-                        let b = w * 64 + bits.trailing_zeros();
-                        bits &= bits - 1;
-                        self.looked += 1;
-                        if self.settling[b] == UNKNOWN {
-                            let [least, e] = self.span[b];
-                            let v = self.above_pins(b, least.max(end));
-                            if v > self.capacity {
-                                return Err(Conflict);
-                            }
-                            self.settling[b] = v;
-                            self.heap.push(e - least + v, b);
-                        }
-                    }
-                }
-            }
-        }
-        for b in 0..self.n {
-            if self.is_open(b) && self.is_lifted(b) && self.settling[b] > self.span[b][0] {
-                self.raise(b, self.settling[b])?;
-            }
-        }
-        self.raises = 0;
-        Ok(())
     }
 
     fn refresh(&mut self, s: u32) -> Outcome {
@@ -170,50 +114,6 @@ impl State<'_> {
                     if v > least {
                         self.raise(b, v)?;
                     }
-                }
-            }
-        }
-        let small = self.n as usize <= SMALL && self.capacity != UNBOUNDED;
-        if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
-    }
-
-    /// Edge finding (Carlier and Pinson 1989), with blocks as jobs and addresses as time.
-    fn find_edges(&mut self, s: u32) -> Outcome {
-        // Least offset and size, the highest offset first.
-        let words = self.words(s);
-        let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);
-        let mut n = 0;
-        for w in words {
-            let mut bits = self.alive[s * self.row + w] & self.open[w];
-            while bits != 0 {
-                let b = w * 64 + bits.trailing_zeros();
-                bits &= bits - 1;
-                let [begin, end] = self.span[b];
-                let mut i = n;
-                while i > 0 && jobs[i - 1][0] < begin {
-                    (jobs[i], job_of[i]) = (jobs[i - 1], job_of[i - 1]);
-                    i -= 1;
-                }
-                (jobs[i], job_of[i]) = ([begin, end - begin], b);
-                n += 1;
-            }
-        }
-        let mut bytes = 0;
-        for i in 0..n {
-            let [begin, size] = self.jobs[i];
-            bytes += size;
-            let Some(room) = self.capacity.checked_sub(begin.saturating_add(bytes)) else { return Err(Conflict) };
-            let (mut before, mut end) = (0, 0);
-            for k in i + 1..n {
-                let [earlier, size] = self.jobs[k];
-                if size > room && earlier < begin {
-                    before += size;
-                    end = end.max(earlier.saturating_add(before));
-                }
-            }
-            for k in 0..=i {
-                if self.jobs[k][0] < end {
-                    self.raise(self.job_of[k], end)?;
                 }
             }
         }
