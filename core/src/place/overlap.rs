@@ -29,6 +29,7 @@ use self::pairs::Pairs;
 use super::solver::{Options, Order, Solver, Summary, Watch};
 use super::support::{align_up, copy, finish, prepare};
 use crate::table::{Table, at};
+use crate::workspace::workspace;
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 const PAIRS_PER_WORK: u64 = 20;
@@ -38,8 +39,9 @@ const KEEP_WORSE: u64 = 500;
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    let fit = WorkspaceLen { words: 3 * n, indices: 3 * n };
-    pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::Sweep::workspace(n))
+    Pairs::workspace(n)
+        .and(FirstFit::workspace(n).and(WorkspaceLen { words: 0, indices: 2 * n }).max(search::workspace(n)))
+        .max(super::interval::Sweep::workspace(n))
 }
 
 /// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. Each output is
@@ -101,7 +103,8 @@ fn by_order(
     watch: Watch<'_>,
 ) -> ControlFlow<()> {
     let (n, blocks) = (pairs.len(), pairs.blocks);
-    let mut fit = FirstFit::new(pairs, options.constraints.alignment, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut fit = FirstFit::lend(blocks.len(), pairs, options.constraints.alignment, &mut scratch);
     let (mut order, mut tried) = (scratch.indices(blocks.len()), scratch.indices(blocks.len()));
     let enough = best.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let size = |i: u32| !at(blocks, i).size;
@@ -200,22 +203,22 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     order[to] = moved;
 }
 
-struct FirstFit<'a, 'b> {
-    pairs: &'a Pairs<'a>,
-    alignment: u64,
-    offset: Table<'b, u64>,
-    /// The first offset that the block cannot have, and one past the last.
-    forbidden: Table<'b, [u64; 2]>,
-    aside: Table<'b, u32>,
+workspace! {
+    struct FirstFit<'a>(n; of: &'a Pairs<'a>, least_alignment: u64) {
+        tables {
+            offset: u64[n],
+            /// The first offset that the block cannot have, and one past the last.
+            forbidden: [u64; 2][n],
+            aside: u32[n],
+        }
+        state {
+            pairs: &'a Pairs<'a> = of,
+            alignment: u64 = least_alignment,
+        }
+    }
 }
 
-impl<'a, 'b> FirstFit<'a, 'b> {
-    fn new(pairs: &'a Pairs<'a>, alignment: u64, scratch: &mut Workspace<'b>) -> Self {
-        let n = pairs.blocks.len();
-        let (offset, forbidden, aside) = (scratch.words(n), scratch.word_records(n), scratch.indices(n));
-        Self { pairs, alignment, offset, forbidden, aside }
-    }
-
+impl FirstFit<'_> {
     fn run(&mut self, order: &Table<'_, u32>) -> u64 {
         let (n, blocks) = (self.pairs.len(), self.pairs.blocks);
         let mut peak = 0;

@@ -3,30 +3,30 @@
 //! two may share addresses if the output begins below the input by at least a number of bytes, the *distance* of the
 //! pair.
 
-use crate::table::{Table, at, count};
-use crate::workspace::Cell;
-use crate::{Block, Overlap, Workspace, WorkspaceLen};
+use crate::table::{at, count};
+use crate::workspace::workspace;
+use crate::{Block, Overlap, Workspace};
 
 const INPUTS: usize = 2;
 
-pub(super) struct Pairs<'a> {
-    pub(super) blocks: &'a [Block],
-    /// By output: 1 + each input; 0 if none.
-    inputs: Table<'a, [u32; INPUTS]>,
-    /// By output, as `inputs`: the least number of bytes by which it begins below the input.
-    distances: Table<'a, [u64; INPUTS]>,
-    pub(super) complete: bool,
-}
-
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    <[u32; INPUTS]>::LEN.and(<[u64; INPUTS]>::LEN).times(n)
+workspace! {
+    pub(super) struct Pairs<'a>(n; given: &'a [Block]) {
+        tables {
+            /// By output: 1 + each input; 0 if none.
+            inputs: [u32; INPUTS][n],
+            /// By output, as `inputs`: the least number of bytes by which it begins below the input.
+            distances: [u64; INPUTS][n],
+        }
+        state {
+            pub(super) blocks: &'a [Block] = given,
+            pub(super) complete: bool = true,
+        }
+    }
 }
 
 impl<'a> Pairs<'a> {
     pub(super) fn new(blocks: &'a [Block], overlaps: &[Overlap], scratch: &mut Workspace<'a>) -> Self {
-        let n = blocks.len();
-        let (inputs, distances) = (scratch.index_records(n), scratch.word_records(n));
-        let mut pairs = Self { blocks, inputs, distances, complete: true };
+        let mut pairs = Self::lend(blocks.len(), blocks, scratch);
         for o in overlaps {
             pairs.add(o);
         }

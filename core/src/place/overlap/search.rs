@@ -42,6 +42,7 @@ use crate::place::Sweep;
 use crate::place::solver::{Options, Solver, Summary, Watch};
 use crate::place::support::{align_up, copy, gcd};
 use crate::table::{Table, at, count};
+use crate::workspace::workspace;
 use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
 pub(super) const MOST_BLOCKS: usize = 1024;
@@ -54,9 +55,7 @@ const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let n = if n <= MOST_BLOCKS { n } else { 0 };
-    let rows = n.div_ceil(64);
-    let own = WorkspaceLen { words: 7 * n + 4 * rows + n * rows + TRAIL * n, indices: 6 * n + TRAIL * n };
-    own.and(Sweep::workspace(n))
+    Search::workspace(n).and(Sweep::workspace(n))
 }
 
 struct Conflict;
@@ -83,7 +82,7 @@ pub(super) fn improve(
         return Ok(());
     }
     let Constraints { alignment, capacity } = options.constraints;
-    let mut search = Search::new(pairs, alignment, &mut scratch)?;
+    let mut search = Search::new(pairs, alignment, &mut scratch.reborrow())?;
     let looks = options.nodes.saturating_mul(SECTIONS_PER_NODE);
     let (mut limit, mut part) = (FIRST, 0u32);
     while best.peak > best.lower_bound.max(capacity.unwrap_or(0)) && search.looks < looks {
@@ -115,82 +114,55 @@ pub(super) fn improve(
     Ok(())
 }
 
-struct Search<'a, 'b> {
-    pairs: &'a Pairs<'a>,
-    n: u32,
-    sections: u32,
-    row: u32,
-    capacity: u64,
-    /// In bytes; it divides all offsets and all ends.
-    unit: NonZeroU64,
-    low: Table<'b, u32>,
-    high: Table<'b, u32>,
-    size: Table<'b, u64>,
-    alignment: Table<'b, u64>,
-    pin: Table<'b, u64>,
-    /// By block, in bytes; its offset once it is placed.
-    least: Table<'b, u64>,
-    /// The blocks that at `least` lie on an open block, and on no placed one.
-    lifted: Table<'b, u64>,
-    open: Table<'b, u64>,
-    alive: Table<'b, u64>,
-    dirty: Table<'b, u64>,
-    weight: Table<'b, u64>,
-    /// By section: the open block of least offset; `u32::MAX` if none.
-    lowest: Table<'b, u32>,
-    slack: Table<'b, u64>,
-    stale: Table<'b, u64>,
-    trail: Table<'b, u64>,
-    /// By change: twice the block, plus 1 if it was in `lifted`.
-    trail_of: Table<'b, u32>,
-    mark: u32,
-    full: bool,
-    placed: Table<'b, u32>,
-    /// By depth: the length of `trail` before the block was placed.
-    marks: Table<'b, u32>,
-    depth: u32,
-    nodes: u64,
-    looks: u64,
+workspace! {
+    struct Search<'a>(n; pairs: &'a Pairs<'a>) {
+        tables {
+            low: u32[n],
+            high: u32[n],
+            size: u64[n],
+            alignment: u64[n],
+            pin: u64[n],
+            /// By block, in bytes; its offset once it is placed.
+            least: u64[n],
+            /// The blocks that at `least` lie on an open block, and on no placed one.
+            lifted: u64[n.div_ceil(64)],
+            open: u64[n.div_ceil(64)],
+            alive: u64[n * n.div_ceil(64)],
+            dirty: u64[n.div_ceil(64)],
+            weight: u64[n],
+            /// By section: the open block of least offset; `u32::MAX` if none.
+            lowest: u32[n],
+            slack: u64[n],
+            stale: u64[n.div_ceil(64)],
+            trail: u64[TRAIL * n],
+            /// By change: twice the block, plus 1 if it was in `lifted`.
+            trail_of: u32[TRAIL * n],
+            placed: u32[n],
+            /// By depth: the length of `trail` before the block was placed.
+            marks: u32[n],
+        }
+        state {
+            pairs: &'a Pairs<'a> = pairs,
+            n: u32 = count(pairs.blocks),
+            sections: u32 = 0,
+            row: u32 = u32::try_from(n.div_ceil(64)).unwrap_or(0),
+            capacity: u64 = 0,
+            /// In bytes; it divides all offsets and all ends.
+            unit: NonZeroU64 = NonZeroU64::MIN,
+            mark: u32 = 0,
+            full: bool = false,
+            depth: u32 = 0,
+            nodes: u64 = 0,
+            looks: u64 = 0,
+        }
+    }
 }
 
-impl<'a, 'b> Search<'a, 'b> {
-    fn new(pairs: &'a Pairs<'a>, alignment: u64, scratch: &mut Workspace<'b>) -> Result<Self, Error> {
-        let blocks = pairs.blocks;
-        let n = blocks.len();
-        let rows = n.div_ceil(64);
-        let (mut low, mut high) = (scratch.indices(n), scratch.indices(n));
-        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
-        let mut search = Self {
-            pairs,
-            n: count(blocks),
-            sections,
-            row: u32::try_from(rows).unwrap_or(0),
-            capacity: 0,
-            unit: NonZeroU64::MIN,
-            low,
-            high,
-            size: scratch.words(n),
-            alignment: scratch.words(n),
-            pin: scratch.words(n),
-            least: scratch.words(n),
-            lifted: scratch.words(rows),
-            open: scratch.words(rows),
-            alive: scratch.words(n * rows),
-            dirty: scratch.words(rows),
-            weight: scratch.words(n),
-            lowest: scratch.indices(n),
-            slack: scratch.words(n),
-            stale: scratch.words(rows),
-            trail: scratch.words(TRAIL * n),
-            trail_of: scratch.indices(TRAIL * n),
-            mark: 0,
-            full: false,
-            placed: scratch.indices(n),
-            marks: scratch.indices(n),
-            depth: 0,
-            nodes: 0,
-            looks: 0,
-        };
+impl<'a> Search<'a> {
+    fn new(pairs: &'a Pairs<'a>, alignment: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let mut search = Self::lend(pairs.blocks.len(), pairs, scratch);
+        let sweep = Sweep::new(pairs.blocks, scratch.reborrow())?;
+        search.sections = sweep.clique_ranges(&mut search.low, &mut search.high);
         search.load(alignment);
         Ok(search)
     }

@@ -93,7 +93,7 @@ const GUIDED: u64 = 2;
 const UNGUIDED: u64 = 150_000;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let searching = state::workspace(n).and(tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
+    let searching = State::workspace(n).and(Tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
     WorkspaceLen { words: 0, indices: 4 * n }
         .and(Sweep::workspace(n).max(searching))
         .max(bound::lower_bound_workspace(n))
@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
         let lower_bound = incumbent.map_or(lower_bound, |summary| lower_bound.max(summary.lower_bound));
         Ok(Self {
             state,
-            tree: Tree::new(n, &mut scratch),
+            tree: Tree::lend(n, &mut scratch),
             key: scratch.words(n),
             order,
             aside,

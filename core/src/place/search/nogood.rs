@@ -13,8 +13,8 @@
 //! the component) for each look.
 
 use super::state::State;
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, hash};
+use crate::hash;
+use crate::workspace::workspace;
 
 const FOR_EACH: usize = 1 << 11;
 const FOR_ANY: usize = 1 << 17;
@@ -23,13 +23,19 @@ const WORDS_PER_STATE: usize = 16;
 /// The range of sections, and the capacity within which the state has no placement.
 const HEAD: u64 = 2;
 
-pub(super) struct Nogoods<'a> {
-    ring: Table<'a, u64>,
-    ring_len: u64,
-    /// By hash: 1 + the number of words written before the latest such state; 0 if none.
-    index: Table<'a, u64>,
-    index_len: u64,
-    written: u64,
+workspace! {
+    pub(super) struct Nogoods<'a>(n) {
+        tables {
+            ring: u64[ring_len(n)],
+            /// By hash: 1 + the number of words written before the latest such state; 0 if none.
+            index: u64[ring_len(n) / WORDS_PER_STATE],
+        }
+        state {
+            ring_len: u64 = ring_len(n) as u64,
+            index_len: u64 = (ring_len(n) / WORDS_PER_STATE) as u64,
+            written: u64 = 0,
+        }
+    }
 }
 
 const fn ring_len(n: usize) -> usize {
@@ -37,22 +43,7 @@ const fn ring_len(n: usize) -> usize {
     if len < MOST { len } else { MOST }
 }
 
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: ring_len(n) + ring_len(n) / WORDS_PER_STATE, indices: 0 }
-}
-
-impl<'a> Nogoods<'a> {
-    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        let (ring, index) = (ring_len(n), ring_len(n) / WORDS_PER_STATE);
-        Self {
-            ring: scratch.words(ring),
-            ring_len: ring as u64,
-            index: scratch.words(index),
-            index_len: index as u64,
-            written: 0,
-        }
-    }
-
+impl Nogoods<'_> {
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -111,18 +102,19 @@ fn remainder(value: u64, by: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::{self, Item};
+    use super::super::state::Item;
     use super::*;
+    use crate::Workspace;
     use crate::place::technique::Techniques;
 
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {
-        let len = state::workspace(2).and(workspace(2));
+        let len = State::workspace(2).and(Nogoods::workspace(2));
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let item = |b: u32| Item { low: 0, high: 1, size: 2 + u64::from(b), alignment: 1, pin: None };
         let mut state = State::new(2, 1, Techniques::ALL, item, &mut scratch);
-        let mut nogoods = Nogoods::new(2, &mut scratch);
+        let mut nogoods = Nogoods::lend(2, &mut scratch);
         let part = (0, 1);
         assert!(state.reset(10).is_ok());
         assert!(!nogoods.has(&state, part));

@@ -4,11 +4,10 @@
 
 use core::ops::ControlFlow;
 
-use super::nogood::{self, Nogoods};
+use super::nogood::Nogoods;
 use super::state::{CHOICES, FLOOR, NONE, REST, State};
 use crate::place::technique::Technique;
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::workspace::workspace;
 
 const WORK_OF_NODE: u64 = 1_024;
 const NODES_OF_WATCH: u64 = 256;
@@ -21,58 +20,43 @@ pub(super) enum End {
     Stopped,
 }
 
-pub(super) struct Tree<'a> {
-    block: Table<'a, u32>,
-    block_mark: Table<'a, u32>,
-    section_mark: Table<'a, u32>,
-    low: Table<'a, u32>,
-    high: Table<'a, u32>,
-    /// By depth: the lengths of the two trails as the search entered the latest node, to restore its state once it
-    /// fails.
-    entry: Table<'a, [u32; 2]>,
-    since: Table<'a, u64>,
-    nogoods: Nogoods<'a>,
-    depth: u32,
-    /// The component that is searched now: a range whose ends no open block crosses.
-    part: (u32, u32),
-    /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
-    /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
-    /// lowest offset for an unplaced block is the same. A block moves this number of places forward in the order for
-    /// each end of its lifetime that is an end of the level ground. It moves as many again if its top is level with the
-    /// ground beyond that end.
-    pub fit: u32,
-    /// How many nodes of the search tree were looked at since the search began.
-    pub nodes: u64,
-    /// The search gives up the present capacity when it has spent this number of nodes since it began
-    /// ([`spent`](Self::spent)).
-    pub budget: u64,
-    next_watch: u64,
-}
-
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    nogood::workspace(n).and(WorkspaceLen { words: n + 1, indices: 7 * n + 2 })
-}
-
-impl<'a> Tree<'a> {
-    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self {
-            block: scratch.indices(n),
-            block_mark: scratch.indices(n),
-            section_mark: scratch.indices(n),
-            low: scratch.indices(n),
-            high: scratch.indices(n),
-            entry: scratch.index_records(n + 1),
-            since: scratch.words(n + 1),
-            nogoods: Nogoods::new(n, scratch),
-            depth: 0,
-            part: (0, 0),
-            fit: 0,
-            nodes: 0,
-            budget: u64::MAX,
-            next_watch: 0,
+workspace! {
+    pub(super) struct Tree<'a>(n) {
+        tables {
+            block: u32[n],
+            block_mark: u32[n],
+            section_mark: u32[n],
+            low: u32[n],
+            high: u32[n],
+            /// By depth: the lengths of the two trails as the search entered the latest node, to restore its state once it
+            /// fails.
+            entry: [u32; 2][n + 1],
+            since: u64[n + 1],
+        }
+        parts {
+            nogoods: Nogoods(n),
+        }
+        state {
+            depth: u32 = 0,
+            /// The component that is searched now: a range whose ends no open block crosses.
+            part: (u32, u32) = (0, 0),
+            /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
+            /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
+            /// lowest offset for an unplaced block is the same. A block moves this number of places forward in the order
+            /// for each end of its lifetime that is an end of the level ground. It moves as many again if its top is level
+            /// with the ground beyond that end.
+            pub fit: u32 = 0,
+            /// How many nodes of the search tree were looked at since the search began.
+            pub nodes: u64 = 0,
+            /// The search gives up the present capacity when it has spent this number of nodes since it began
+            /// ([`spent`](Self::spent)).
+            pub budget: u64 = u64::MAX,
+            next_watch: u64 = 0,
         }
     }
+}
 
+impl Tree<'_> {
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,

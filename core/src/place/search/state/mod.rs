@@ -9,8 +9,8 @@ mod propagate;
 use core::ops::Range;
 
 use crate::place::technique::{Technique, Techniques};
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, sort};
+use crate::workspace::workspace;
+use crate::{Workspace, sort};
 
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -54,94 +54,93 @@ pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
 
-/// Blocks are numbered by first section, then last, then size, the largest first.
-pub(super) struct State<'a> {
-    pub n: u32,
-    pub sections: u32,
-    row: u32,
-    /// The capacity, above which no block may end, in units of `Search::unit` bytes.
-    pub capacity: u64,
-    pub techniques: Techniques,
+workspace! {
+    /// Blocks are numbered by first section, then last, then size, the largest first.
+    pub(super) struct State<'a>(n; sections: u32, techniques: Techniques) {
+        tables {
+            // Blocks.
+            /// By block: the number of the first section of time in which it is alive.
+            pub low: u32[n],
+            /// By block: one past the number of the last section of time in which it is alive.
+            pub high: u32[n],
+            /// By block: its size, in units of `Search::unit` bytes.
+            pub size: u64[n],
+            /// By block: its alignment in units, minus 1; these bits are 0 in its offset.
+            mask: u64[n],
+            pin: u64[n],
+            /// By block: 1 if it is like the block before it, and so has to lie above that one.
+            twin: u32[n],
+            pins: u32[n],
+            /// By block: an offset and the block's end there, in units of `Search::unit` bytes. For a placed block, the
+            /// offset is where it lies; for any other, the least offset that it can still have.
+            pub span: [u64; 2][n],
+            /// The open blocks that can lie at their least offset only on another open block.
+            lifted: u64[n.div_ceil(64)],
+            open: u64[n.div_ceil(64)],
+            /// By block: its place in the order in which blocks are tried; the lowest is tried first.
+            pub rank: u32[n],
+            /// By block: the highest load of a section of time in which it is alive, in units of `Search::unit` bytes. The
+            /// load is the size of all blocks alive there, the block itself included.
+            pub load: u64[n],
+            aside: u32[n],
 
-    // Blocks.
-    /// By block: the number of the first section of time in which it is alive.
-    pub low: Table<'a, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
-    pub high: Table<'a, u32>,
-    /// By block: its size, in units of `Search::unit` bytes.
-    pub size: Table<'a, u64>,
-    /// By block: its alignment in units, minus 1; these bits are 0 in its offset.
-    mask: Table<'a, u64>,
-    pin: Table<'a, u64>,
-    /// By block: 1 if it is like the block before it, and so has to lie above that one.
-    twin: Table<'a, u32>,
-    pins: Table<'a, u32>,
-    pin_count: u32,
-    /// By block: an offset and the block's end there, in units of `Search::unit` bytes. For a placed block, the offset
-    /// is where it lies; for any other, the least offset that it can still have.
-    pub span: Table<'a, [u64; 2]>,
-    /// The open blocks that can lie at their least offset only on another open block.
-    lifted: Table<'a, u64>,
-    open: Table<'a, u64>,
-    pub open_count: u32,
+            // Sections.
+            alive: u64[n * n.div_ceil(64)],
+            /// By section of time: the number of the first block that begins in it or later. Blocks are numbered in the
+            /// order in which they begin.
+            pub first: u32[n + 1],
+            /// By section: the first word that is not 0 in `alive`.
+            begin: u32[n],
+            /// By section of time: its record, eight numbers about its blocks that are not placed yet. [`REST`] and the
+            /// constants after it are the indices of these numbers.
+            pub section: Section[n],
+            /// By section of time: how many nodes of the search tree have failed because of it, less what
+            /// [`State::fade`] has taken off. The next block is chosen where many have failed.
+            pub weight: u64[n],
+            /// By section of time: how many of the blocks that are not placed yet are alive both in it and in the next one.
+            pub crossing: u32[n],
+            dirty: u64[n.div_ceil(64)],
+            moved: u64[n.div_ceil(64)],
+            /// By section: the lowest end as [`State::lift`] last saw it, so that it need not look at all blocks again.
+            settled: u64[n],
 
-    // Sections.
-    alive: Table<'a, u64>,
-    /// By section of time: the number of the first block that begins in it or later. Blocks are numbered in the order
-    /// in which they begin.
-    pub first: Table<'a, u32>,
-    /// By section: the first word that is not 0 in `alive`.
-    begin: Table<'a, u32>,
-    /// By section of time: its record, eight numbers about its blocks that are not placed yet. [`REST`] and the
-    /// constants after it are the indices of these numbers.
-    pub section: Table<'a, Section>,
-    /// By section of time: how many nodes of the search tree have failed because of it, less what [`State::fade`] has
-    /// taken off. The next block is chosen where many have failed.
-    pub weight: Table<'a, u64>,
-    /// By section of time: how many of the blocks that are not placed yet are alive both in it and in the next one.
-    pub crossing: Table<'a, u32>,
-    dirty: Table<'a, u64>,
-    /// All words before it are 0.
-    dirty_from: u32,
-    moved: Table<'a, u64>,
-    /// All words before it are 0.
-    moved_from: u32,
-    /// By section: the lowest end as [`State::lift`] last saw it, so that it need not look at all blocks again.
-    settled: Table<'a, u64>,
-
-    block_trail: Table<'a, u64>,
-    /// By change: the block; the highest bit is set if it was in `lifted`.
-    block_trail_of: Table<'a, u32>,
-    /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
-    pub block_mark: u32,
-    section_trail: Table<'a, Section>,
-    section_trail_of: Table<'a, u32>,
-    /// How many changes of sections' records are recorded in `section_trail`, to be taken back later.
-    pub section_mark: u32,
-    trail_len: u32,
-    /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
-    pub full: bool,
-    /// Whether a block was raised since [`State::propagate`] last looked.
-    raised: bool,
-    /// How many blocks and sections of time were looked at since the search began: a measure of the work, which is
-    /// limited.
-    pub looked: u64,
-    /// By block: its place in the order in which blocks are tried; the lowest is tried first.
-    pub rank: Table<'a, u32>,
-    /// By block: the highest load of a section of time in which it is alive, in units of `Search::unit` bytes. The load
-    /// is the size of all blocks alive there, the block itself included.
-    pub load: Table<'a, u64>,
+            block_trail: u64[TRAIL * n],
+            /// By change: the block; the highest bit is set if it was in `lifted`.
+            block_trail_of: u32[TRAIL * n],
+            section_trail: Section[TRAIL * n],
+            section_trail_of: u32[TRAIL * n],
+        }
+        state {
+            pub n: u32 = number(n),
+            pub sections: u32 = sections,
+            row: u32 = number(n.div_ceil(64)),
+            /// The capacity, above which no block may end, in units of `Search::unit` bytes.
+            pub capacity: u64 = 0,
+            pub techniques: Techniques = techniques,
+            pin_count: u32 = 0,
+            pub open_count: u32 = 0,
+            /// All words of `dirty` before it are 0.
+            dirty_from: u32 = 0,
+            /// All words of `moved` before it are 0.
+            moved_from: u32 = 0,
+            /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
+            pub block_mark: u32 = 0,
+            /// How many changes of sections' records are recorded in `section_trail`, to be taken back later.
+            pub section_mark: u32 = 0,
+            trail_len: u32 = number(TRAIL * n),
+            /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
+            pub full: bool = false,
+            /// Whether a block was raised since [`State::propagate`] last looked.
+            raised: bool = false,
+            /// How many blocks and sections of time were looked at since the search began: a measure of the work, which is
+            /// limited.
+            pub looked: u64 = 0,
+        }
+    }
 }
 
-pub(super) const fn trail_len(n: usize) -> usize {
-    128 * n
-}
-
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let row = n.div_ceil(64);
-    let trail = trail_len(n);
-    WorkspaceLen { words: 16 * n + 4 * row + n * row + 9 * trail, indices: 9 * n + 1 + 2 * trail }
-}
+/// Changes that can be taken back, for each block.
+const TRAIL: usize = 128;
 
 impl<'a> State<'a> {
     pub(super) fn new(
@@ -151,57 +150,12 @@ impl<'a> State<'a> {
         item: impl Fn(u32) -> Item,
         scratch: &mut Workspace<'a>,
     ) -> Self {
-        let row = n.div_ceil(64);
-        let trail = trail_len(n);
-        let m = n;
-        let mut state = Self {
-            n: number(n),
-            sections,
-            row: number(row),
-            capacity: 0,
-            techniques,
-            low: scratch.indices(n),
-            high: scratch.indices(n),
-            size: scratch.words(n),
-            mask: scratch.words(n),
-            pin: scratch.words(n),
-            twin: scratch.indices(n),
-            pins: scratch.indices(n),
-            pin_count: 0,
-            span: scratch.word_records(n),
-            lifted: scratch.words(row),
-            open: scratch.words(row),
-            open_count: 0,
-            alive: scratch.words(m * row),
-            first: scratch.indices(m + 1),
-            begin: scratch.indices(m),
-            section: scratch.word_records(m),
-            weight: scratch.words(m),
-            crossing: scratch.indices(m),
-            dirty: scratch.words(row),
-            dirty_from: 0,
-            moved: scratch.words(row),
-            moved_from: 0,
-            settled: scratch.words(n),
-            block_trail: scratch.words(trail),
-            block_trail_of: scratch.indices(trail),
-            block_mark: 0,
-            section_trail: scratch.word_records(trail),
-            section_trail_of: scratch.indices(trail),
-            section_mark: 0,
-            trail_len: number(trail),
-            full: false,
-            raised: false,
-            looked: 0,
-            rank: scratch.indices(n),
-            load: scratch.words(n),
-        };
-        let mut aside = scratch.indices(n);
-        state.load(item, &mut aside);
+        let mut state = Self::lend(n, sections, techniques, scratch);
+        state.load(item);
         state
     }
 
-    fn load(&mut self, item: impl Fn(u32) -> Item, aside: &mut Table<'_, u32>) {
+    fn load(&mut self, item: impl Fn(u32) -> Item) {
         let mut next_section = 0;
         let mut before = None;
         for b in 0..self.n {
@@ -242,7 +196,7 @@ impl<'a> State<'a> {
             }
         }
         let pin = &self.pin;
-        sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
+        sort::by_key(&mut self.pins, self.pin_count, &mut self.aside, |b| pin[b]);
     }
 
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
