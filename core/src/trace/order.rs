@@ -41,7 +41,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::{Early, early};
-pub(crate) use model::{Model, workspace as model_workspace};
+pub(crate) use model::Model;
 
 /// In arcs of flow networks; about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
@@ -116,7 +116,7 @@ impl Ordered {
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)
-        .and(model::workspace(tensors, nodes, operands, edges(nodes, operands)))
+        .and(Model::workspace(tensors, nodes, operands, edges(nodes, operands)))
         .and(WorkspaceLen { words: 0, indices: nodes })
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
@@ -363,7 +363,7 @@ fn of_graph<'a>(
     scratch: &mut Workspace<'a>,
 ) -> Result<Model<'a>, Error> {
     let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
-    let mut model = Model::new(tensors, nodes, operands, edges(nodes, operands), scratch);
+    let mut model = Model::lend(tensors, nodes, operands, edges(nodes, operands), scratch);
     let mut sum = 0u64;
     let mut add = |block: u32, bytes: u64| {
         sum = sum.checked_add(bytes).ok_or(Error::SizeOverflow { block })?;

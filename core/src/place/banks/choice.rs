@@ -21,9 +21,11 @@
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, sort};
+use crate::workspace::workspace;
+use crate::{Workspace, sort};
 
 const WIDTH: u32 = 256;
+const MOST: usize = 2 * WIDTH as usize;
 /// A bit of a `u64` for each living block; further ones get none, and are left out of the bank.
 const SLOTS: u32 = 64;
 
@@ -50,13 +52,6 @@ pub(super) struct Chosen {
     pub(super) exact: bool,
 }
 
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen {
-        words: 2 * WIDTH as usize * (4 + n.div_ceil(64)) + 2 * SLOTS as usize,
-        indices: 6 * WIDTH as usize + 2 * SLOTS as usize,
-    }
-}
-
 /// Bit p of `taken` is for `by_start[p]`; with [`Excess::Merged`] it may be no valid choice.
 pub(super) fn choose(
     by_start: &[u32],
@@ -66,7 +61,7 @@ pub(super) fn choose(
     mut scratch: Workspace<'_>,
     taken: &mut Table<'_, u64>,
 ) -> Chosen {
-    let mut states = States::new(by_start.len(), capacity, excess, &mut scratch);
+    let mut states = States::lend(by_start.len(), capacity, excess, &mut scratch);
     let mut exact = true;
     for (place, &i) in (0..).zip(by_start) {
         let c = candidate(i);
@@ -95,54 +90,37 @@ pub(super) fn choose(
     Chosen { gain: best.map(|best| states.gain[best]), exact }
 }
 
-struct States<'a> {
-    capacity: u64,
-    excess: Excess,
-    len: u32,
-    words: u32,
-    /// By state: its chosen living blocks; the bit of a block is its slot.
-    mask: Table<'a, u64>,
-    load: Table<'a, u64>,
-    /// By state, with blocks that have ended.
-    gain: Table<'a, u64>,
-    /// By state: the cost saved before the present step; a block's gain is spread evenly over its lifetime.
-    score: Table<'a, u64>,
-    /// By state, `words` words: bit p is the block at index p by begin, ended or not.
-    taken: Table<'a, u64>,
-    order: Table<'a, u32>,
-    aside: Table<'a, u32>,
-    kept: Table<'a, u32>,
-    used: u64,
-    size: Table<'a, u64>,
-    slot_gain: Table<'a, u64>,
-    start: Table<'a, u32>,
-    end: Table<'a, u32>,
-}
-
-impl<'a> States<'a> {
-    fn new(n: usize, capacity: u64, excess: Excess, scratch: &mut Workspace<'a>) -> Self {
-        let (most, slots, words) = (2 * WIDTH as usize, SLOTS as usize, n.div_ceil(64));
-        Self {
-            capacity,
-            excess,
-            len: 1,
-            words: u32::try_from(words).unwrap_or(0),
-            mask: scratch.words(most),
-            load: scratch.words(most),
-            gain: scratch.words(most),
-            score: scratch.words(most),
-            taken: scratch.words(most * words),
-            order: scratch.indices(most),
-            aside: scratch.indices(most),
-            kept: scratch.indices(most),
-            used: 0,
-            size: scratch.words(slots),
-            slot_gain: scratch.words(slots),
-            start: scratch.indices(slots),
-            end: scratch.indices(slots),
+workspace! {
+    pub(super) struct States<'a>(n; room: u64, over: Excess) {
+        tables {
+            /// By state: its chosen living blocks; the bit of a block is its slot.
+            mask: u64[MOST],
+            load: u64[MOST],
+            /// By state, with blocks that have ended.
+            gain: u64[MOST],
+            /// By state: the cost saved before the present step; a block's gain is spread evenly over its lifetime.
+            score: u64[MOST],
+            /// By state, `words` words: bit p is the block at index p by begin, ended or not.
+            taken: u64[MOST * n.div_ceil(64)],
+            order: u32[MOST],
+            aside: u32[MOST],
+            kept: u32[MOST],
+            size: u64[SLOTS as usize],
+            slot_gain: u64[SLOTS as usize],
+            start: u32[SLOTS as usize],
+            end: u32[SLOTS as usize],
+        }
+        state {
+            capacity: u64 = room,
+            excess: Excess = over,
+            len: u32 = 1,
+            words: u32 = u32::try_from(n.div_ceil(64)).unwrap_or(0),
+            used: u64 = 0,
         }
     }
+}
 
+impl States<'_> {
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -281,7 +259,7 @@ mod tests {
     use std::vec::Vec;
 
     fn run(candidates: &[Candidate], capacity: u64, excess: Excess) -> (Chosen, Vec<bool>) {
-        let len = workspace(candidates.len());
+        let len = States::workspace(candidates.len());
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut by_start: Vec<u32> = (0..count(candidates)).collect();
         by_start.sort_by_key(|&i| at(candidates, i).start);

@@ -42,11 +42,12 @@ mod choice;
 mod exact;
 mod lower_bound;
 
-use self::choice::{Candidate, Excess, choose};
+use self::choice::{Candidate, Excess, States, choose};
 use self::lower_bound::lower_bound;
 use super::support::align_up;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
+use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
 /// A bank of memory, such as on-chip SRAM: one of several in which blocks can be placed.
@@ -112,7 +113,8 @@ const TRIES: u32 = 32;
 /// Length of the workspace of [`place`] for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n).max(exact::workspace(n)))
+    let own = Packing::workspace(n).and(WorkspaceLen { words: n.div_ceil(64), indices: 3 * n });
+    own.and(States::workspace(n).max(exact::workspace(n)))
 }
 
 /// Gives every block a bank of memory and an offset there, and writes both to `spots`. `uses` and `spots` have an entry
@@ -161,18 +163,9 @@ pub fn place(
         return Err(left_over(blocks, uses, banks, block, true));
     }
     let n = blocks.len();
-    let scratch = &mut scratch;
+    let scratch = &mut scratch.reborrow();
     let lower_bound = lower_bound(blocks, uses, banks, &mut scratch.reborrow());
-    let mut packing = Packing {
-        blocks,
-        uses,
-        banks,
-        bank: scratch.indices(n),
-        offset: scratch.words(n),
-        order: scratch.indices(n),
-        aside: scratch.indices(n),
-        forbidden: scratch.word_records(n),
-    };
+    let mut packing = Packing::lend(n, blocks, uses, banks, scratch);
     let [mut by_loss, mut by_size, mut best] = [(); 3].map(|()| scratch.indices(n));
     sort::identity(&mut by_loss, count(blocks));
     sort::by_key(&mut by_loss, count(blocks), &mut packing.aside, |i| !loss(blocks, uses, banks, i));
@@ -234,15 +227,21 @@ fn check_sums(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(), Erro
     Ok(())
 }
 
-struct Packing<'a> {
-    blocks: &'a [Block],
-    uses: &'a [Use],
-    banks: &'a [Bank],
-    bank: Table<'a, u32>,
-    offset: Table<'a, u64>,
-    order: Table<'a, u32>,
-    aside: Table<'a, u32>,
-    forbidden: Table<'a, [u64; 2]>,
+workspace! {
+    struct Packing<'a>(n; given: &'a [Block], uses_of: &'a [Use], all: &'a [Bank]) {
+        tables {
+            bank: u32[n],
+            offset: u64[n],
+            order: u32[n],
+            aside: u32[n],
+            forbidden: [u64; 2][n],
+        }
+        state {
+            blocks: &'a [Block] = given,
+            uses: &'a [Use] = uses_of,
+            banks: &'a [Bank] = all,
+        }
+    }
 }
 
 impl Packing<'_> {

@@ -99,7 +99,7 @@ const fn edges(rows: usize) -> usize {
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Mover::workspace(rows, blocks))
-        .and(order::model_workspace(blocks, rows, rows, edges(rows)))
+        .and(Model::workspace(blocks, rows, rows, edges(rows)))
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
@@ -175,7 +175,7 @@ impl Mover<'_> {
 
     fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
         let rows = program.rows.len();
-        let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
+        let mut model = Model::lend(self.freed.len(), rows, rows, edges(rows), scratch);
         for block in program.blocks() {
             // A persistent block adds the same bytes to the load in every order.
             let persistent = program.is_persistent(block);

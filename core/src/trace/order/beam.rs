@@ -13,54 +13,46 @@ use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
 use crate::hash;
 use crate::table::Table;
+use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen, sort};
 
 const GATHERED: u32 = 8;
 
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
-    let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
-    walk_workspace(tensors, operators).and(WorkspaceLen {
-        words: 2 * n * Model::set_words(operators) + 6 * n + 3 * gathered,
-        indices: 2 * operators * n + 4 * gathered + 4 * n.next_power_of_two(),
-    })
+    let n = width as usize;
+    let level = Level::workspace(n, Model::set_words(operators));
+    let path = WorkspaceLen { words: 0, indices: 2 * operators * n + 4 * n.next_power_of_two() };
+    walk_workspace(tensors, operators).and(level.times(2)).and(Candidates::workspace(n * GATHERED as usize)).and(path)
 }
 
-struct Level<'a> {
-    sets: Table<'a, u64>,
-    load: Table<'a, u64>,
-    key: Table<'a, u64>,
-    hash: Table<'a, u64>,
-}
-
-impl<'a> Level<'a> {
-    fn new(n: usize, words: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { sets: scratch.words(n * words), load: scratch.words(n), key: scratch.words(n), hash: scratch.words(n) }
-    }
-}
-
-struct Candidates<'a> {
-    load: Table<'a, u64>,
-    key: Table<'a, u64>,
-    hash: Table<'a, u64>,
-    from: Table<'a, [u32; 2]>,
-    order: Table<'a, u32>,
-    aside: Table<'a, u32>,
-    len: u32,
-}
-
-impl<'a> Candidates<'a> {
-    fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self {
-            load: scratch.words(n),
-            key: scratch.words(n),
-            hash: scratch.words(n),
-            from: scratch.index_records(n),
-            order: scratch.indices(n),
-            aside: scratch.indices(n),
-            len: 0,
+workspace! {
+    struct Level<'a>(n, words) {
+        tables {
+            sets: u64[n * words],
+            load: u64[n],
+            key: u64[n],
+            hash: u64[n],
         }
     }
+}
 
+workspace! {
+    struct Candidates<'a>(n) {
+        tables {
+            load: u64[n],
+            key: u64[n],
+            hash: u64[n],
+            from: [u32; 2][n],
+            order: u32[n],
+            aside: u32[n],
+        }
+        state {
+            len: u32 = 0,
+        }
+    }
+}
+
+impl Candidates<'_> {
     fn capacity(&self) -> u32 {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
@@ -110,8 +102,8 @@ pub(super) fn search(
     let count = usize::try_from(walk.model.operators).unwrap_or(0);
     let words = u32::try_from(Model::set_words(count)).unwrap_or(0);
     let (mut here, mut there) =
-        (Level::new(n, Model::set_words(count), &mut scratch), Level::new(n, Model::set_words(count), &mut scratch));
-    let mut candidates = Candidates::new(n * GATHERED as usize, &mut scratch);
+        (Level::lend(n, Model::set_words(count), &mut scratch), Level::lend(n, Model::set_words(count), &mut scratch));
+    let mut candidates = Candidates::lend(n * GATHERED as usize, &mut scratch);
     // For each level and set: the index of the set that it extends, in the level before, and the operator that it adds.
     let mut path = scratch.index_records::<2>(n * count);
     let mut seen = scratch.indices(4 * n.next_power_of_two());

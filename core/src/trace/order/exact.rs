@@ -11,6 +11,7 @@ use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
 use crate::heap::Heap;
 use crate::table::Table;
+use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
 /// A set gets another entry whenever a lower key is found; only the least counts.
@@ -18,25 +19,32 @@ const WAITING: usize = 4;
 
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
-    walk_workspace(tensors, operators).and(WorkspaceLen {
-        words: n * Model::set_words(operators) + 2 * n + WAITING * n,
-        indices: 2 * n + 2 * n.next_power_of_two() + WAITING * n + 2 * operators + 1,
-    })
+    let choices = WorkspaceLen { words: 0, indices: 2 * operators + 1 };
+    walk_workspace(tensors, operators)
+        .and(States::workspace(n, Model::set_words(operators)))
+        .and(Heap::<u32>::workspace(WAITING * n))
+        .and(choices)
 }
 
-struct States<'a> {
-    width: u32,
-    sets: Table<'a, u64>,
-    load: Table<'a, u64>,
-    key: Table<'a, u64>,
-    /// `u32::MAX` for the first set.
-    parent: Table<'a, u32>,
-    /// The operator chosen after the parent. Safe ones may have followed ([`Walk::safe`]).
-    by: Table<'a, u32>,
-    /// A hash table: 1 + the index of a set, 0 if empty.
-    slots: Table<'a, u32>,
-    len: u32,
-    capacity: u32,
+workspace! {
+    struct States<'a>(n, words) {
+        tables {
+            sets: u64[n * words],
+            load: u64[n],
+            key: u64[n],
+            /// `u32::MAX` for the first set.
+            parent: u32[n],
+            /// The operator chosen after the parent. Safe ones may have followed ([`Walk::safe`]).
+            by: u32[n],
+            /// A hash table: 1 + the index of a set, 0 if empty.
+            slots: u32[2 * n.next_power_of_two()],
+        }
+        state {
+            width: u32 = u32::try_from(words).unwrap_or(0),
+            len: u32 = 0,
+            capacity: u32 = u32::try_from(n).unwrap_or(0),
+        }
+    }
 }
 
 impl States<'_> {
@@ -97,18 +105,7 @@ pub(super) fn search(
 ) {
     let (n, operators) = (usize::try_from(states).unwrap_or(0), walk.model.operators);
     let count = usize::try_from(operators).unwrap_or(0);
-    let width = Model::set_words(count);
-    let mut known = States {
-        width: u32::try_from(width).unwrap_or(0),
-        sets: scratch.words(n * width),
-        load: scratch.words(n),
-        key: scratch.words(n),
-        parent: scratch.indices(n),
-        by: scratch.indices(n),
-        slots: scratch.indices(2 * n.next_power_of_two()),
-        len: 0,
-        capacity: states,
-    };
+    let mut known = States::lend(n, Model::set_words(count), &mut scratch);
     let mut waiting = Heap::lend(WAITING * n, &mut scratch);
     let (mut choices, mut ran) = (scratch.indices(count + 1), scratch.indices(count));
     walk.begin();

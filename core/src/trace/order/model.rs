@@ -14,69 +14,41 @@
 //! is no longer alive. So a search leaves the sources out: the tensor of a source comes alive with its first reader.
 
 use crate::table::Table;
+use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen, sort};
 
 const GIVEN: u32 = 1;
 const KEPT: u32 = 2;
 
-pub(crate) struct Model<'a> {
-    pub(crate) operators: u32,
-    bytes: Table<'a, u64>,
-    how: Table<'a, u32>,
-    workspace: Table<'a, u64>,
-    /// Tensors that the output may be written over, as 1 + number; 0 for none.
-    givers: Table<'a, [u32; 2]>,
-    spared: Table<'a, [u64; 2]>,
-    first_touched: Table<'a, u32>,
-    touched: Table<'a, u32>,
-    users: Table<'a, u32>,
-    first_next: Table<'a, u32>,
-    next: Table<'a, u32>,
-    /// An operator that `next` lists twice counts twice.
-    waits: Table<'a, u32>,
-    late: Table<'a, u64>,
-    late_count: u32,
-    tensors: u32,
-    operands: u32,
-    edges: u32,
-}
-
-pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
-    WorkspaceLen {
-        words: tensors + 3 * operators + Model::set_words(operators),
-        indices: 2 * tensors + 5 * operators + operands + edges + 2,
-    }
-}
-
-impl<'a> Model<'a> {
-    pub(crate) fn new(
-        tensors: usize,
-        operators: usize,
-        operands: usize,
-        edges: usize,
-        scratch: &mut Workspace<'a>,
-    ) -> Self {
-        Self {
-            operators: 0,
-            bytes: scratch.words(tensors),
-            how: scratch.indices(tensors),
-            workspace: scratch.words(operators),
-            givers: scratch.index_records(operators),
-            spared: scratch.word_records(operators),
-            first_touched: scratch.indices(operators + 1),
-            touched: scratch.indices(operands),
-            users: scratch.indices(tensors),
-            first_next: scratch.indices(operators + 1),
-            next: scratch.indices(edges),
-            waits: scratch.indices(operators),
-            late: scratch.words(Self::set_words(operators)),
-            late_count: 0,
-            tensors: 0,
-            operands: 0,
-            edges: 0,
+workspace! {
+    pub(crate) struct Model<'a>(most_tensors, most, most_operands, most_edges) {
+        tables {
+            bytes: u64[most_tensors],
+            how: u32[most_tensors],
+            workspace: u64[most],
+            /// Tensors that the output may be written over, as 1 + number; 0 for none.
+            givers: [u32; 2][most],
+            spared: [u64; 2][most],
+            first_touched: u32[most + 1],
+            touched: u32[most_operands],
+            users: u32[most_tensors],
+            first_next: u32[most + 1],
+            next: u32[most_edges],
+            /// An operator that `next` lists twice counts twice.
+            waits: u32[most],
+            late: u64[most.div_ceil(64)],
+        }
+        state {
+            pub(crate) operators: u32 = 0,
+            late_count: u32 = 0,
+            tensors: u32 = 0,
+            operands: u32 = 0,
+            edges: u32 = 0,
         }
     }
+}
 
+impl Model<'_> {
     pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
         self.bytes[tensor] = bytes;
         self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
