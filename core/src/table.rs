@@ -38,10 +38,6 @@ impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
         self.cells.len()
     }
 
-    pub(crate) fn fill_from(&mut self, first: I, value: T) {
-        self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
-    }
-
     #[inline]
     pub(crate) fn first(&self, n: u32) -> &[T] {
         self.cells.get(..position(n)).unwrap_or(self.cells)

@@ -28,7 +28,8 @@ use super::methods::{place as place_in_one, workspace_up_to};
 use super::solver::{Options, Solver};
 use super::support::prepare;
 use crate::error::Buffer;
-use crate::table::{Table, at, count};
+use crate::table::{at, count};
+use crate::workspace::workspace;
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort, verify};
 
 /// How long chunks may be, how many there may be, and how soon memory may be used again.
@@ -122,7 +123,7 @@ pub fn place(
     let offsets = scratch.words(n).into_slice();
     let lower_bound = prepare(blocks, &options, WorkspaceLen::NONE, &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
-    let mut dealer = Dealer::new(blocks, limit, options.constraints.alignment, &mut scratch);
+    let mut dealer = Dealer::lend(n, most(n, limit), blocks, limit, options.constraints.alignment, &mut scratch);
     let mut placed = Placer { solver, blocks, options, limit, parts, offsets };
     let mut best = Chunks { count: 0, total: if n == 0 { 0 } else { u64::MAX }, lower_bound };
     let mut left_over = None;
@@ -161,55 +162,35 @@ pub fn place(
     Ok(best)
 }
 
-/// Deals blocks out to chunks by their loads.
-struct Dealer<'a> {
-    blocks: &'a [Block],
-    limit: Limit,
-    alignment: u64,
-    /// By block: its first maximal clique, and one past its last.
-    low: Table<'a, u32>,
-    high: Table<'a, u32>,
-    cliques: u32,
-    /// By chunk and clique.
-    load: Table<'a, u64>,
-    /// By chunk: its max load, and its largest block.
-    top: Table<'a, u64>,
-    largest: Table<'a, u64>,
-    most: u32,
-    used: u32,
-    chunk: Table<'a, u32>,
-    key: Table<'a, u64>,
-    order: Table<'a, u32>,
-    aside: Table<'a, u32>,
-}
-
-impl<'a> Dealer<'a> {
-    const fn workspace(n: usize, chunks: usize) -> WorkspaceLen {
-        WorkspaceLen { words: n * chunks + 2 * chunks + n, indices: 5 * n }
-    }
-
-    fn new(blocks: &'a [Block], limit: Limit, alignment: u64, scratch: &mut Workspace<'a>) -> Self {
-        let n = blocks.len();
-        let most = most(n, limit);
-        Self {
-            blocks,
-            limit,
-            alignment,
-            low: scratch.indices(n),
-            high: scratch.indices(n),
-            cliques: 0,
-            load: scratch.words(n * most),
-            top: scratch.words(most),
-            largest: scratch.words(most),
-            most: u32::try_from(most).unwrap_or(u32::MAX),
-            used: 0,
-            chunk: scratch.indices(n),
-            key: scratch.words(n),
-            order: scratch.indices(n),
-            aside: scratch.indices(n),
+workspace! {
+    /// Deals blocks out to chunks by their loads.
+    struct Dealer<'a>(n, chunks; given: &'a [Block], within: Limit, least_alignment: u64) {
+        tables {
+            /// By block: its first maximal clique, and one past its last.
+            low: u32[n],
+            high: u32[n],
+            /// By chunk and clique.
+            load: u64[n * chunks],
+            /// By chunk: its max load, and its largest block.
+            top: u64[chunks],
+            largest: u64[chunks],
+            chunk: u32[n],
+            key: u64[n],
+            order: u32[n],
+            aside: u32[n],
+        }
+        state {
+            blocks: &'a [Block] = given,
+            limit: Limit = within,
+            alignment: u64 = least_alignment,
+            cliques: u32 = 0,
+            most: u32 = u32::try_from(chunks).unwrap_or(u32::MAX),
+            used: u32 = 0,
         }
     }
+}
 
+impl Dealer<'_> {
     fn find_cliques(&mut self, scratch: &mut Workspace<'_>) -> Result<(), Error> {
         self.cliques = Sweep::new(self.blocks, scratch.reborrow())?.clique_ranges(&mut self.low, &mut self.high);
         Ok(())

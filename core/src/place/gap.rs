@@ -21,8 +21,9 @@
 use core::ops::ControlFlow;
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
-use crate::table::{Table, at, count};
-use crate::{Block, Workspace, WorkspaceLen, sort};
+use crate::table::{Table, at};
+use crate::workspace::workspace;
+use crate::{Block, Workspace, sort};
 
 /// Which hole a block takes, of those that are large enough. A hole is a range of free addresses between placed blocks
 /// that are alive at some step together with the block.
@@ -34,21 +35,38 @@ pub enum Fit {
     Best,
 }
 
-pub(crate) struct Gaps<'a> {
-    blocks: &'a [Block],
-    alignment: u64,
-    low: Table<'a, u32>,
-    high: Table<'a, u32>,
-    placed: LifetimeTree<'a>,
-    neighbours: Table<'a, [u64; 2]>,
-    stacked: Option<Stack<'a>>,
+workspace! {
+    pub(crate) struct Gaps<'a>(n; given: &'a [Block], least_alignment: u64, all: bool) {
+        tables {
+            low: u32[n],
+            high: u32[n],
+            neighbours: [u64; 2][n],
+            order: u32[n],
+            aside: u32[n],
+        }
+        parts {
+            placed: LifetimeTree(n),
+            stack: Stack(n),
+        }
+        state {
+            blocks: &'a [Block] = given,
+            alignment: u64 = least_alignment,
+            dense: bool = all,
+        }
+    }
 }
 
-struct Stack<'a> {
-    /// Begin and end in bytes, the lowest block first.
-    spans: Table<'a, [u64; 2]>,
-    lifetimes: Table<'a, [u32; 2]>,
-    len: u32,
+workspace! {
+    struct Stack<'a>(n) {
+        tables {
+            /// Begin and end in bytes, the lowest block first.
+            spans: [u64; 2][n],
+            lifetimes: [u32; 2][n],
+        }
+        state {
+            len: u32 = 0,
+        }
+    }
 }
 
 struct Search {
@@ -82,10 +100,6 @@ impl Search {
 }
 
 impl<'a> Gaps<'a> {
-    pub(crate) const fn workspace(n: usize) -> WorkspaceLen {
-        WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
-    }
-
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -93,16 +107,11 @@ impl<'a> Gaps<'a> {
         dense: bool,
         number_sections: impl FnOnce(&mut Table<'_, u32>, &mut Table<'_, u32>) -> u32,
     ) -> Self {
-        let len = blocks.len();
-        let mut low = scratch.indices(len);
-        let mut high = scratch.indices(len);
-        number_sections(&mut low, &mut high);
-        let (mut order, mut aside) = (scratch.indices(len), scratch.indices(len));
-        let placed = LifetimeTree::new(scratch, &low, &high, count(blocks), &mut order, &mut aside);
-        let neighbours = scratch.word_records(len);
-        let stacked =
-            dense.then(|| Stack { spans: scratch.word_records(len), lifetimes: scratch.index_records(len), len: 0 });
-        Self { blocks, alignment, low, high, placed, neighbours, stacked }
+        let mut gaps = Self::lend(blocks.len(), blocks, alignment, dense, scratch);
+        number_sections(&mut gaps.low, &mut gaps.high);
+        let Self { low, high, placed, order, aside, .. } = &mut gaps;
+        placed.arrange([low, high], [order, aside]);
+        gaps
     }
 
     pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
@@ -122,9 +131,10 @@ impl<'a> Gaps<'a> {
     /// Does not check what lies there.
     pub(crate) fn keep(&mut self, i: u32, offset: u64) -> u64 {
         let end = offset.saturating_add(at(self.blocks, i).size);
-        match &mut self.stacked {
-            Some(stack) => stack.insert([offset, end], [self.low[i], self.high[i]]),
-            None => self.placed.set(i, i),
+        if self.dense {
+            self.stack.insert([offset, end], [self.low[i], self.high[i]]);
+        } else {
+            self.placed.set(i, i);
         }
         end
     }
@@ -132,8 +142,8 @@ impl<'a> Gaps<'a> {
     fn hole(&mut self, i: u32, b: &Block, fit: Fit, offsets: &Table<'_, u64>) -> u64 {
         let Self { blocks, neighbours, .. } = self;
         let mut search = Search { size: b.size, alignment: b.alignment.max(self.alignment), fit, top: 0, best: None };
-        if let Some(stack) = &self.stacked {
-            let (low, high) = (self.low[i], self.high[i]);
+        if self.dense {
+            let (stack, low, high) = (&self.stack, self.low[i], self.high[i]);
             for (&[begin, end], lifetime) in stack.spans.first(stack.len).iter().zip(stack.lifetimes.first(stack.len)) {
                 if lifetime[0] < high && low < lifetime[1] && search.pass(begin, end) {
                     break;
@@ -177,6 +187,7 @@ impl Stack<'_> {
 mod tests {
     use super::*;
     use crate::place::Sweep;
+    use crate::table::count;
     use proptest::prelude::*;
     use std::vec::Vec;
 

@@ -15,21 +15,28 @@
 
 use core::ops::Range;
 
+use crate::sort;
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, sort};
+use crate::workspace::workspace;
 
 const LEAF: u32 = 8;
 /// The rank of a block that no query is to find.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
-pub(crate) struct LifetimeTree<'a> {
-    len: u32,
-    leaves: u32,
-    /// Sorted along a Z-order curve, with begin and end as coordinates.
-    points: Table<'a, Point>,
-    position: Table<'a, u32>,
-    /// Children of node i are 2i and 2i + 1, leaves are `leaves..2 * leaves`.
-    nodes: Table<'a, Node>,
+workspace! {
+    pub(crate) struct LifetimeTree<'a>(n) {
+        tables {
+            /// Sorted along a Z-order curve, with begin and end as coordinates.
+            points: Point[n],
+            position: u32[n],
+            /// Children of node i are 2i and 2i + 1, leaves are `leaves..2 * leaves`.
+            nodes: Node[2 * n.div_ceil(LEAF as usize)],
+        }
+        state {
+            len: u32 = u32::try_from(n).unwrap_or(u32::MAX),
+            leaves: u32 = u32::try_from(n.div_ceil(LEAF as usize)).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 /// First section, one past the last, rank: side by side because a query reads them together.
@@ -78,37 +85,17 @@ impl Lifetimes {
     }
 }
 
-impl<'a> LifetimeTree<'a> {
-    pub(crate) const fn workspace(n: usize) -> WorkspaceLen {
-        WorkspaceLen { words: 0, indices: 4 * n + 5 * 2 * n.div_ceil(LEAF as usize) }
-    }
-
-    pub(crate) fn new(
-        scratch: &mut Workspace<'a>,
-        low: &Table<'_, u32>,
-        high: &Table<'_, u32>,
-        n: u32,
-        order: &mut Table<'_, u32>,
-        aside: &mut Table<'_, u32>,
-    ) -> Self {
-        let len = usize::try_from(n).unwrap_or(usize::MAX);
-        let leaves = n.div_ceil(LEAF);
-        let mut tree = Self {
-            len: n,
-            leaves,
-            points: scratch.index_records(len),
-            position: scratch.indices(len),
-            nodes: scratch.index_records(2 * len.div_ceil(LEAF as usize)),
-        };
+impl LifetimeTree<'_> {
+    pub(crate) fn arrange(&mut self, [low, high]: [&Table<'_, u32>; 2], [order, aside]: [&mut Table<'_, u32>; 2]) {
+        let n = self.len;
         sort::identity(order, n);
         sort::by_key(order, n, aside, |i| interleave(low[i]) << 1 | interleave(high[i]));
         for p in 0..n {
             let i = order[p];
-            tree.points[p] = [low[i], high[i], ABSENT];
-            tree.position[i] = p;
+            self.points[p] = [low[i], high[i], ABSENT];
+            self.position[i] = p;
         }
-        tree.enter_all(|_| ABSENT, n);
-        tree
+        self.enter_all(|_| ABSENT);
     }
 
     fn points(&self, node: u32) -> Range<u32> {
@@ -116,8 +103,8 @@ impl<'a> LifetimeTree<'a> {
         begin..(begin + LEAF).min(self.len)
     }
 
-    pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
-        for i in 0..n {
+    pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32) {
+        for i in 0..self.len {
             let p = self.position[i];
             self.points[p][RANK] = rank_of(i);
         }
@@ -240,6 +227,7 @@ fn interleave(x: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -257,8 +245,9 @@ mod tests {
             let mut scratch = Workspace::new(&mut [], &mut indices);
             let (mut order, mut aside) = (scratch.indices(points.len()), scratch.indices(points.len()));
             let (low_table, high_table) = (Table::new(&mut low), Table::new(&mut high));
-            let mut tree = LifetimeTree::new(&mut scratch, &low_table, &high_table, n, &mut order, &mut aside);
-            tree.enter_all(|i| i, n);
+            let mut tree = LifetimeTree::lend(points.len(), &mut scratch);
+            tree.arrange([&low_table, &high_table], [&mut order, &mut aside]);
+            tree.enter_all(|i| i);
             let mut members = vec![true; points.len()];
             for (which, member, from, width, over) in ops {
                 let i = which.index(points.len());

@@ -9,17 +9,35 @@
 //! A query or a subtraction climbs from both ends of its range at once. At each level, it takes the siblings between
 //! the two ends as a whole. O(log m) each for m sections.
 
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::workspace::workspace;
 
 const CHILDREN: u32 = 16;
 
-pub(crate) struct LoadTree<'a> {
-    sections: Level,
-    /// Sections first, then the nodes level by level. What was subtracted further up is not yet taken off.
-    most: Table<'a, u64>,
-    subtracted: Table<'a, u64>,
-    first: Table<'a, u32>,
+workspace! {
+    pub(crate) struct LoadTree<'a>(most) {
+        tables {
+            /// Sections first, then the nodes level by level. What was subtracted further up is not yet taken off.
+            most: u64[leaves(most) + nodes(most)],
+            subtracted: u64[nodes(most)],
+            first: u32[nodes(most)],
+        }
+        state {
+            sections: Level = Level { len: 0, begin: 0, node: 0 },
+        }
+    }
+}
+
+const fn leaves(sections: usize) -> usize {
+    sections.next_multiple_of(CHILDREN as usize)
+}
+
+const fn nodes(sections: usize) -> usize {
+    let (mut len, mut nodes) = (sections.div_ceil(CHILDREN as usize), 0);
+    while len > 1 {
+        len = len.div_ceil(CHILDREN as usize);
+        nodes += len * CHILDREN as usize;
+    }
+    nodes
 }
 
 /// Filled up to a multiple of sixteen entries, which have no load.
@@ -44,29 +62,10 @@ impl Level {
 
 type Busiest = (u64, u32);
 
-impl<'a> LoadTree<'a> {
-    pub(crate) const fn workspace(sections: usize) -> WorkspaceLen {
-        const CHILDREN: usize = self::CHILDREN as usize;
-        let (mut len, mut nodes) = (sections.div_ceil(CHILDREN), 0);
-        let leaves = len * CHILDREN;
-        while len > 1 {
-            len = len.div_ceil(CHILDREN);
-            nodes += len * CHILDREN;
-        }
-        WorkspaceLen { words: leaves + 2 * nodes, indices: nodes }
-    }
-
-    pub(crate) fn new(scratch: &mut Workspace<'a>, sections: u32) -> Self {
-        let WorkspaceLen { words, indices: nodes } = Self::workspace(usize::try_from(sections).unwrap_or(usize::MAX));
-        Self {
-            sections: Level { len: sections, begin: 0, node: 0 },
-            most: scratch.words(words - nodes),
-            subtracted: scratch.words(nodes),
-            first: scratch.indices(nodes),
-        }
-    }
-
-    pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
+impl LoadTree<'_> {
+    pub(crate) fn fill(&mut self, sections: u32, load: impl Fn(u32) -> u64) {
+        self.sections.len = sections;
+        self.most.fill(0);
         for section in 0..self.sections.len {
             self.most[section] = load(section);
         }
@@ -165,6 +164,7 @@ fn busier(left: Busiest, right: Busiest) -> Busiest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
 
     proptest! {
@@ -177,8 +177,8 @@ mod tests {
             let m = loads.len();
             let len = LoadTree::workspace(m);
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-            let mut tree = LoadTree::new(&mut Workspace::new(&mut words, &mut indices), m as u32);
-            tree.fill(|i| loads[i as usize]);
+            let mut tree = LoadTree::lend(m, &mut Workspace::new(&mut words, &mut indices));
+            tree.fill(m as u32, |i| loads[i as usize]);
             for (a, b, size) in ops {
                 let (a, b) = (a.index(m), b.index(m));
                 let (from, to) = (a.min(b), a.max(b) + 1);

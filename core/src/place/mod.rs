@@ -11,7 +11,6 @@ mod best_fit;
 mod bound;
 mod by_order;
 pub mod chunks;
-mod earliest_end;
 mod gap;
 mod interval;
 mod late_reuse;

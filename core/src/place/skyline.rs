@@ -27,45 +27,52 @@
 //! below it only blocks are picked that end below it, and a line on which none does rises to it, where it becomes a part of
 //! the line like any other block.
 //!
-//! Cost: a few steps to find and split a line; O(log n) to see whether any block fits; a visit of the lifetime tree (a
-//! few dozen nodes in practice, all at worst) to find the best; with p pins, O(p) more for each pick. Lines are a list
+//! Cost: a few steps to find and split a line; a visit of the lifetime tree (a few dozen nodes in practice, all at worst)
+//! to find the best block that fits, or that none does; with p pins, O(p) more for each pick. Lines are a list
 //! over *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. A
 //! line is named by the number of its first section. Blocks are numbered anew in the order of their begins, so that
 //! what happens at one time lies side by side in memory.
 
-use super::earliest_end::EarliestEnd;
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::load_tree::LoadTree;
 use super::support::align_up;
 use crate::table::{Table, at};
-use crate::{Block, Workspace, WorkspaceLen, sort};
+use crate::workspace::workspace;
+use crate::{Block, Workspace, sort};
 
-pub(crate) struct Skyline<'a> {
-    blocks: &'a [Block],
-    alignment: u64,
-    n: u32,
-    sections: u32,
-    /// By block, in the order of begins as in all tables here: its index in the caller's slice.
-    original: Table<'a, u32>,
-    low: Table<'a, u32>,
-    high: Table<'a, u32>,
-    unplaced: LifetimeTree<'a>,
-    earliest_end: EarliestEnd<'a>,
-    by_rank: Table<'a, u32>,
-    /// [`ABSENT`] for a pinned block; scratch while blocks are sorted.
-    rank: Table<'a, u32>,
-    /// The pinned blocks: first those that no line has reached yet, the lowest first.
-    pins: Table<'a, u32>,
-    pin_count: u32,
-    hanging: u32,
-    /// By first section of a line: one past its last.
-    end: Table<'a, u32>,
-    previous: Table<'a, u32>,
-    height: Table<'a, u64>,
-    remaining: LoadTree<'a>,
-    /// By section of time, in bytes.
-    load: Table<'a, u64>,
-    max_load: u64,
+workspace! {
+    pub(crate) struct Skyline<'a>(n, most_sections; given: &'a [Block], least_alignment: u64) {
+        tables {
+            /// By block, in the order of begins as in all tables here: its index in the caller's slice.
+            original: u32[n],
+            low: u32[n],
+            high: u32[n],
+            by_rank: u32[n],
+            /// [`ABSENT`] for a pinned block; scratch while blocks are sorted.
+            rank: u32[n],
+            /// The pinned blocks: first those that no line has reached yet, the lowest first.
+            pins: u32[n],
+            /// By first section of a line: one past its last.
+            end: u32[most_sections],
+            previous: u32[most_sections],
+            height: u64[most_sections],
+            /// By section of time, in bytes.
+            load: u64[most_sections],
+        }
+        parts {
+            unplaced: LifetimeTree(n),
+            remaining: LoadTree(most_sections),
+        }
+        state {
+            blocks: &'a [Block] = given,
+            alignment: u64 = least_alignment,
+            n: u32 = crate::table::count(given),
+            sections: u32 = 0,
+            pin_count: u32 = 0,
+            hanging: u32 = 0,
+            max_load: u64 = 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +101,6 @@ enum Pick {
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
-    pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        let own = WorkspaceLen { words: 2 * sections, indices: 6 * n + 2 * sections };
-        let trees =
-            LifetimeTree::workspace(n).and(EarliestEnd::workspace(n, sections)).and(LoadTree::workspace(sections));
-        own.and(trees)
-    }
-
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -108,65 +108,34 @@ impl<'a> Skyline<'a> {
         scratch: &mut Workspace<'a>,
         number_sections: impl FnOnce(&mut Table<'_, u32>, &mut Table<'_, u32>) -> u32,
     ) -> Self {
-        let len = blocks.len();
-        let n = crate::table::count(blocks);
-        let mut original = scratch.indices(len);
-        let mut low = scratch.indices(len);
-        let mut high = scratch.indices(len);
-        let mut by_rank = scratch.indices(len);
-        let mut rank = scratch.indices(len);
-        let mut pins = scratch.indices(len);
+        let mut skyline = Self::lend(blocks.len(), most_sections, blocks, alignment, scratch);
+        let Self { n, original, low, high, by_rank, rank, pins, pin_count, load, unplaced, .. } = &mut skyline;
         // For now, `by_rank` and `rank` hold the first section of each block and one past its last, with the blocks in
         // the caller's order. Below, `low` and `high` get them in the order of begins.
-        let sections = number_sections(&mut by_rank, &mut rank);
-        sort::identity(&mut original, n);
-        sort::by_key(&mut original, n, &mut pins, |i| by_rank[i].into());
-        let mut pin_count = 0;
-        for i in 0..n {
+        let sections = number_sections(by_rank, rank);
+        sort::identity(original, *n);
+        sort::by_key(original, *n, pins, |i| by_rank[i].into());
+        for i in 0..*n {
+            let block = at(blocks, original[i]);
             low[i] = by_rank[original[i]];
             high[i] = rank[original[i]];
-            if at(blocks, original[i]).pin.is_some() {
-                pins[pin_count] = i;
-                pin_count += 1;
+            if block.pin.is_some() {
+                pins[*pin_count] = i;
+                *pin_count += 1;
             }
-        }
-        let unplaced = LifetimeTree::new(scratch, &low, &high, n, &mut by_rank, &mut rank);
-        let earliest_end = EarliestEnd::new(scratch, &low, n, most_sections);
-        let mut load = scratch.words(most_sections);
-        for i in 0..n {
-            let size = at(blocks, original[i]).size;
             // At first, the change of the load at each section; the sums below make it the load.
-            load[low[i]] = load[low[i]].wrapping_add(size);
+            load[low[i]] = load[low[i]].wrapping_add(block.size);
             if high[i] < sections {
-                load[high[i]] = load[high[i]].wrapping_sub(size);
+                load[high[i]] = load[high[i]].wrapping_sub(block.size);
             }
         }
         for s in 1..sections {
             load[s] = load[s].wrapping_add(load[s - 1]);
         }
-        let max_load = load.first(sections).iter().copied().max().unwrap_or(0);
-        Self {
-            blocks,
-            alignment,
-            n,
-            sections,
-            original,
-            low,
-            high,
-            unplaced,
-            earliest_end,
-            by_rank,
-            rank,
-            pins,
-            pin_count,
-            hanging: 0,
-            end: scratch.indices(most_sections),
-            previous: scratch.indices(most_sections),
-            height: scratch.words(most_sections),
-            remaining: LoadTree::new(scratch, sections),
-            load,
-            max_load,
-        }
+        unplaced.arrange([low, high], [by_rank, rank]);
+        skyline.max_load = skyline.load.first(sections).iter().copied().max().unwrap_or(0);
+        skyline.sections = sections;
+        skyline
     }
 
     pub(crate) fn rank_by_index(&mut self) {
@@ -185,16 +154,15 @@ impl<'a> Skyline<'a> {
         if self.n == 0 {
             return (Some(0), 0);
         }
-        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, original, pins, .. } = self;
+        let Self { load, rank, by_rank, unplaced, blocks, original, pins, .. } = self;
         sort::by_key(pins, self.pin_count, rank, |i| at(blocks, original[i]).pin.unwrap_or(0));
         for r in 0..self.n {
             let pinned = at(blocks, original[by_rank[r]]).pin.is_some();
             rank[by_rank[r]] = if pinned { ABSENT } else { r };
         }
-        unplaced.enter_all(|i| rank[i], self.n);
-        earliest_end.enter_all(|i| if rank[i] == ABSENT { u32::MAX } else { high[i] });
+        unplaced.enter_all(|i| rank[i]);
         if rule != Rule::Rank {
-            self.remaining.fill(|s| load[s]);
+            self.remaining.fill(self.sections, |s| load[s]);
         }
         let mut peak = 0;
         for p in 0..self.pin_count {
@@ -229,7 +197,6 @@ impl<'a> Skyline<'a> {
             offsets[self.original[i]] = offset;
             peak = peak.max(top);
             self.unplaced.set(i, ABSENT);
-            self.earliest_end.remove(i);
             self.cover(rule, line, i, top);
             placed += 1;
         }
@@ -238,9 +205,6 @@ impl<'a> Skyline<'a> {
 
     fn pick(&self, rule: Rule, line: u32, limit: u64) -> Pick {
         let (low, high) = (line, self.end[line]);
-        if !self.earliest_end.any_within(low, high) {
-            return Pick::NoneFits;
-        }
         let within = Lifetimes::within(low, high);
         let hanging = self.hangs_over(low, high).is_some();
         let picked = |rank: u32| if rank == ABSENT { Pick::NoneFits } else { Pick::Block(self.by_rank[rank]) };
