@@ -488,7 +488,7 @@ fn the_seed_and_the_work_decide_what_is_found() {
         by_seed += usize::from(planned(1) != planned(2));
         let pass = tangled(&mut random, 120, 12);
         let limit = pass.plan(&options(u64::MAX)).unwrap().0.original_load * 7 / 10;
-        let within = |seed, work| pass.plan(&Options { work, seed, ..super::options(limit, Some(device)) });
+        let within = |seed, work| pass.plan(&Options { seed, work, ..super::options(limit, Some(device)) });
         by_seed_within += usize::from(within(1, 200) != within(2, 200));
         by_work += usize::from(within(1, 200) != within(1, 1));
     }
