@@ -449,16 +449,21 @@ def _gpu(module: fx.GraphModule) -> torch.device | None:
 
 
 def _largest(joint: Joint) -> str:
-    """The part of an error that names the operator that needs most bytes. No limit can be met that is lower than the
-    inputs, outputs and scratch of that operator."""
-    def bytes_at(k: int, op: fx.Node) -> int:
-        own = {*joint.reads(op.all_input_nodes), *joint.makes(op)} - set(joint.primals)
-        return joint.graph.workspace[k] + sum(map(bytes_of, own))
-
+    """The part of an error that adds up what there is at the operator where that is most: parameters and inputs, the gradients
+    that were made before it and stay, and its own inputs, outputs and scratch."""
     persistent = sum(bytes_of(n) for n in joint.primals)
-    needs = ((bytes_at(k, op), op.name) for k, op in enumerate(joint.ops) if op is not None)
-    most, name = max(needs, default=(0, "none"))
-    return f"{persistent} bytes persist, and the operator {name} needs {most} beside them"
+    gradients = {*joint.reads(joint.bwd_outputs)} - {*joint.primals}
+    stay: set[fx.Node] = set()
+    needs = [(0, 0, "none")]
+    for k, op in enumerate(joint.ops):
+        if op is None:
+            continue
+        own = {*joint.reads(op.all_input_nodes), *joint.makes(op)} - {*joint.primals}
+        needs.append((sum(map(bytes_of, stay - own)), joint.graph.workspace[k] + sum(map(bytes_of, own)), op.name))
+        stay |= gradients.intersection(joint.makes(op))
+    kept, most, name = max(needs, key=lambda each: each[0] + each[1])
+    beside = f", {kept} are gradients that stay," if kept else ""
+    return f"{persistent} bytes persist{beside} and the operator {name} needs {most} beside them: {persistent + kept + most} together"
 
 
 def _end_of_forward(joint: Joint, steps: list[Step]) -> int:
