@@ -120,7 +120,8 @@ pub(crate) fn least(made: &[Made], limit: u64) -> Option<u64> {
 
 /// How fits compare with the optimum: of `possible` networks, `optimal` are fitted at the optimum and `unmade` not at
 /// all. Of the others, `found` and `least` are the sums of the recomputed time and of the least possible, in ns, and
-/// `worst` is the largest difference of the two, as a part of the network's time.
+/// `worst` is the largest difference of the two, as a part of the network's time. `bounds` are the lower bounds, as
+/// parts of the optimum where that is not 0.
 struct Gaps {
     possible: u32,
     optimal: u32,
@@ -128,6 +129,7 @@ struct Gaps {
     found: u64,
     least: u64,
     worst: f64,
+    bounds: Vec<f64>,
 }
 
 impl Gaps {
@@ -146,7 +148,7 @@ impl Gaps {
 fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut below = |n: u64| rng.next_u64() % n;
-    let mut gaps = Gaps { possible: 0, optimal: 0, unmade: 0, found: 0, least: 0, worst: 0.0 };
+    let mut gaps = Gaps { possible: 0, optimal: 0, unmade: 0, found: 0, least: 0, worst: 0.0, bounds: Vec::new() };
     while gaps.possible < networks {
         let made = network(2 + usize::try_from(below(forward as u64 - 1)).unwrap(), &mut below);
         let rows = rows(&made);
@@ -162,6 +164,9 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
         let Some(least) = least(&made, limit) else { continue };
         assert!(bound <= least as f64 + 1e-6, "{bound} is no lower bound on {least}");
         gaps.possible += 1;
+        if least > 0 {
+            gaps.bounds.push(bound / least as f64);
+        }
         let found = match Fitter::new(recorded).fit(&options) {
             Ok(fitted) => fitted.schedule.run().recomputed_ns,
             Err(Error::OverLimit { .. } | Error::Impossible { .. }) => {
@@ -176,8 +181,12 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
         let time: u64 = made.iter().map(|m| m.ns).sum();
         gaps.worst = gaps.worst.max((found - least) as f64 / time as f64);
     }
-    let Gaps { possible, optimal, unmade, found, least, worst } = gaps;
+    gaps.bounds.sort_by(f64::total_cmp);
+    let Gaps { possible, optimal, unmade, found, least, worst, ref bounds } = gaps;
+    let quartile = |k: usize| bounds[bounds.len() * k / 4];
     println!("{optimal} of {possible} optimal, {unmade} not made, {found} ns of {least}, worst {worst:.4}");
+    println!("bounds, quartiles: {:.3} {:.3} {:.3}", quartile(1), quartile(2), quartile(3));
+    assert!(quartile(1) >= 0.99, "{bounds:?}");
     gaps
 }
 

@@ -367,14 +367,22 @@ impl Away<'_> {
         }
     }
 
+    /// The least delay with which a link could move all of the block, if nothing else were copied.
+    pub(super) fn least_delay(&self, device: &Device, k: AwayId) -> f64 {
+        let late = |bandwidth: f64, window: u64| (bytes(self.size[k]) / bandwidth * 1e9 - bytes(window)).max(0.0);
+        let (out, back) = (late(device.out_bandwidth, self.since[k]), late(device.in_bandwidth, self.until[k]));
+        if self.earlier.get(k) || self.later.get(k) { out.max(back) } else { out + back }
+    }
+
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
+        self.copied_of(device, delay, |_| true)
+    }
+
+    pub(super) fn copied_of(&self, device: &Device, delay: Delay, counts: impl Fn(AwayId) -> bool) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
-            order
-                .first(self.len)
-                .iter()
-                .map(|&k| AwayId::of(k))
-                .fold(0.0, |moved: f64, k| (moved + bytes(self.size[k])).min(window(k) * bandwidth / 1e9))
+            let blocks = order.first(self.len).iter().map(|&k| AwayId::of(k)).filter(|&k| counts(k));
+            blocks.fold(0.0, |moved: f64, k| (moved + bytes(self.size[k])).min(window(k) * bandwidth / 1e9))
         };
         let out = moved(&self.by_since, device.out_bandwidth, &|k| {
             let since = if self.since[k] == u64::MAX { f64::INFINITY } else { bytes(self.since[k]) };

@@ -5,11 +5,11 @@
 //! next plan gets *headroom*: bytes held back below the limit. A schedule is not worth making if it adds at least a
 //! certain time to the original: the *cutoff*.
 
-use super::lower_bound::{FEW, takes_at_least};
+use super::lower_bound::{self, FEW, takes_at_least};
 use super::stage::{Stage, Variant};
 use super::trial::{Outcome, Trial, part};
 use super::watch::Strategy;
-use super::{Lengths, Means, Options, Using, carried, interim_rows, lower_bound_workspace};
+use super::{Lengths, Means, Options, Using, carried, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
@@ -66,12 +66,12 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks))
-        .max(lower_bound_workspace(most, most));
+        .max(lower_bound::workspace(most, most));
     let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
     let absent = swapping(2 * base, 2 * blocks);
     let headroom = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    let bound = lower_bound_workspace(rows, blocks);
+    let bound = lower_bound::workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
     trial
         .max(script)

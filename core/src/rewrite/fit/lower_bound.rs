@@ -7,10 +7,12 @@
 //! these bytes has to come back:
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
-//! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
-//!   operator writes. The inputs of this operator are taken to be on the device, with one exception: an input that
-//!   cannot be recomputed itself, is not smaller than the value, and is not accessed again once the value is idle.
-//!   Either this input or the value has to be kept, so the value counts as one that has to be copied.
+//! - by recomputation, which costs the time of the operators that make the value again, its *closure*. To the closure
+//!   belongs the operator that made the value, and, where one of them reads a value that is not accessed again once the
+//!   first is idle, the operator that made that *source* in turn. A source could be kept instead, so it counts only for
+//!   as many values as have no more bytes together: to keep it would save nothing. The time of an operator is shared
+//!   out among the bytes of all values whose closures have it. Where a source cannot be recomputed, the value counts as
+//!   one that has to be copied; where it has a source, as one that may be copied as soon as the first source is made.
 //!
 //! A part of the overhead is spent before the operator and the rest after it. The part before gives copies out more
 //! time. The part after gives copies in more time, or is spent on recomputation, since a value that is away while the
@@ -21,7 +23,8 @@
 //!
 //! The bound is the least overhead that can be divided into two such parts so that copies and recomputation together
 //! bring back all bytes that have to be away. The bytes that are cheapest to recompute are recomputed first (a
-//! fractional knapsack, Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an
+//! fractional knapsack, Dantzig 1957). Blocks move in parts and without latency, but a block whose copies, or whose
+//! closure, take longer than the whole overhead does not move at all. Outputs that may be written over an
 //! input of their size take no memory, and masks take none. Blocks that are next read by the gradient of a `ReLU` may
 //! be away at no cost.
 //!
@@ -32,6 +35,9 @@
 //! The obvious alternative, a linear program over all operators at once, would see that all copies of an iteration
 //! share the links and that a recomputed operator needs its own inputs; it takes minutes where this takes milliseconds.
 //!
+//! Where values are recomputed alone, in the recorded order, and they are few, the search of
+//! [`exact`] finds the optimum, or a bound as far as it comes.
+//!
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
 use core::ops::ControlFlow;
@@ -39,8 +45,10 @@ use core::ops::ControlFlow;
 use super::{Means, Options, Using};
 use crate::id::Id;
 use crate::rewrite::ids::BlockId;
-use crate::rewrite::lower_bound::{Away, Idle, IdleBlocks, IdleId, best_division, bytes};
+use crate::rewrite::lower_bound::{Away, Delay, Idle, IdleBlocks, IdleId, best_division, bytes};
+use crate::rewrite::means::recompute::{Recomputer, exact};
 use crate::rewrite::program::Program;
+use crate::rewrite::values::Values;
 use crate::table::record;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
@@ -56,9 +64,17 @@ const SAFE: f64 = 1.0 - 1e-9;
 /// Length of the workspace that [`least_overhead`] needs for a trace of `rows` rows and `blocks` blocks.
 #[must_use]
 pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let exactly = Program::workspace(rows, blocks)
+        .and(Values::workspace(rows, blocks))
+        .and(Recomputer::workspace(rows, blocks))
+        .and(exact::workspace(rows, blocks));
+    workspace(rows, blocks).max(if blocks <= exact::MOST_BLOCKS { exactly } else { WorkspaceLen::NONE })
+}
+
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(IdleBlocks::workspace(rows, blocks))
-        .and(Sources::workspace(blocks))
+        .and(Closures::workspace(rows, blocks))
         .and(Needs::workspace(rows, blocks))
         .and(Returns::workspace(rows, blocks))
 }
@@ -100,13 +116,27 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// assert!((ns - 1_100.0).abs() < 0.001);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Workspace<'_>) -> Result<f64, Error> {
+pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<f64, Error> {
     let mut bound = 0.0;
-    look(recorded, options, (FEW, Idles::All), scratch, |returns, excess| {
+    look(recorded, options, (FEW, Idles::All), scratch.reborrow(), |returns, excess| {
         bound = returns.least(options, excess, bound);
         if bound < FOREVER { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
+    let bound = if bound < FOREVER { bound * SAFE } else { f64::INFINITY };
+    let recomputes_alone = options.using.on(&options.device) == Using::NONE.with(Means::Recompute);
+    if !recomputes_alone || recorded.blocks > exact::MOST_BLOCKS || bound.is_infinite() {
+        return Ok(bound);
+    }
+    scratch.check(lower_bound_workspace(recorded.rows.len(), recorded.blocks))?;
+    let mut scratch = scratch.reborrow();
+    let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
+    let values = Values::new(recorded, &program, &mut scratch);
+    let recomputer = Recomputer::new(&values, 0, options.seed, &mut scratch);
+    Ok(match recomputer.takes_at_least(options.limit, scratch) {
+        Some(u64::MAX) => f64::INFINITY,
+        Some(least) => bound.max(bytes(least)),
+        None => bound,
+    })
 }
 
 pub(super) fn takes_at_least(
@@ -156,34 +186,41 @@ fn look(
     }
     let Recorded { rows, blocks, .. } = *recorded;
     block::check_count(blocks)?;
-    scratch.check(lower_bound_workspace(rows.len(), blocks))?;
+    scratch.check(workspace(rows.len(), blocks))?;
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, blocks, &mut scratch)?;
     let using = options.using.on(&options.device);
     let stays = options.keep_persistent || !using.has(Means::Swap);
-    let network = Network { recorded, program: &program, using, stays };
+    let out_bandwidth = options.device.out_bandwidth;
+    let network = Network { recorded, program: &program, using, stays, out_bandwidth };
     let mut idle = IdleBlocks::lend(rows.len(), blocks, &mut scratch);
     // In another order other blocks may be idle.
     let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
     let moves = (0..program.accessing).any(moves);
-    let mut sources = Sources::lend(blocks, &mut scratch);
-    if network.using.has(Means::Recompute) {
-        sources.find(&network);
-    }
+    let mut closures = Closures::lend(rows.len(), blocks, &mut scratch);
+    closures.find_sources(&network);
+    let mut kept = 0;
     idle.find(&program, |idle| {
         let counts = !moves && !network.stays(idle.block) && idle.has_value(&program) && idle.is_read(&program);
         if !counts || network.reads_masks(idle.to) {
             return None;
         }
-        // A value with a source cannot be recomputed, but may be copied as soon as the source is written.
-        let idle = Idle { writer: sources.source(&network, &idle).or(idle.writer), ..idle };
-        let leaves = using.has(Means::Swap) || idle.writer.is_some_and(|writer| network.recomputes(writer));
-        (idles == Idles::All || !leaves).then_some(idle)
+        let k = IdleId::of(kept);
+        let first = closures.add(&network, k, &idle);
+        let stays = !using.has(Means::Swap) && closures.time(&network, k).0.is_infinite();
+        let counts = idles == Idles::All || stays;
+        if counts {
+            kept += 1;
+        } else {
+            closures.drop_from(k);
+        }
+        // What has a source may be copied as soon as the first is made.
+        counts.then_some(Idle { writer: first.or(idle.writer), ..idle })
     });
     let mut needs = Needs::lend(rows.len(), blocks, &mut scratch);
     needs.find(&network, &idle);
     let mut returns = Returns::lend(rows.len(), blocks, &mut scratch);
-    returns.price(&network, &idle, &needs);
+    returns.price(&network, &idle, &mut closures);
     for &operator in needs.by_need.first(program.accessing.min(few)) {
         let excess = needs.need[operator].saturating_sub(options.limit);
         if excess == 0 {
@@ -203,6 +240,7 @@ struct Network<'a> {
     using: Using,
     /// Whether persistent blocks are on the device all the time.
     stays: bool,
+    out_bandwidth: f64,
 }
 
 impl Network<'_> {
@@ -223,6 +261,15 @@ impl Network<'_> {
         self.using.has(Means::Recompute) && matches!(self.program.op(o), Op::First(_)) && self.operator(o).rerun
     }
 
+    /// Where values may also be copied, a source gives their copies more time, which is to be little.
+    fn is_worth(&self, source: u32, idle: &Idle) -> bool {
+        let Some(writer) = idle.writer.filter(|_| self.using.has(Means::Swap)) else {
+            return true;
+        };
+        let sooner = bytes(self.program.time[writer + 1].saturating_sub(self.program.time[source + 1]));
+        sooner * self.out_bandwidth <= bytes(self.program.size[idle.block]) * 1e9
+    }
+
     fn reads_masks(&self, o: u32) -> bool {
         self.using.has(Means::Relu) && self.operator(o).kind == Kind::ReluBackward
     }
@@ -233,51 +280,133 @@ record! {
         writer: Option<u32>,
         changes: bool,
         last: u32,
-        /// Noted for one block only: to keep the source is enough for all of them.
-        kept_for: Option<BlockId>,
+        /// The latest block for which it counts, which may have several idle times.
+        counts_for: Option<BlockId>,
     }
 }
 
+/// A longer closure is cut off: what it would need further counts as kept.
+const LONGEST: u32 = 64;
+
 workspace! {
-    struct Sources<'a>(blocks) {
+    struct Closures<'a>(rows, blocks) {
+        tables {
+            /// Bytes of the values for which it counts as a source.
+            counted[BlockId]: u64[blocks],
+            /// By operator: the bytes of the values whose closures have it.
+            shared: u64[rows + 1],
+            /// By idle time: where its operators end in `operators`.
+            end[IdleId]: u32[rows + blocks],
+        }
         records {
-            block[BlockId]: Source[blocks],
+            source[BlockId]: Source[blocks],
+            /// By operator: the latest block that it was counted for.
+            latest: Option<BlockId>[rows + 1],
+        }
+        lists {
+            operators: u32[2 * (rows + blocks)],
+        }
+        state {
+            /// The rest of the list is for the writers of the values themselves.
+            room: usize = rows + blocks,
         }
     }
 }
 
-impl Sources<'_> {
-    fn find(&mut self, network: &Network<'_>) {
+impl Closures<'_> {
+    fn find_sources(&mut self, network: &Network<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
             for r in program.accesses(o) {
-                let mut source = self.block.get(r.block_id());
+                let mut source = self.source.get(r.block_id());
                 if r.event == Event::Write {
                     source.changes |= source.writer.is_some_and(|writer| writer != o);
                     source.writer = Some(o);
                 }
-                self.block.set(r.block_id(), Source { last: o, ..source });
+                self.source.set(r.block_id(), Source { last: o, ..source });
             }
         }
     }
 
-    /// Returns the source's writer. A source serves one block only.
-    fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
-        let program = network.program;
-        let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
-        for block in program.accesses(writer).filter(|r| r.event == Event::Read).map(|r| r.block_id()) {
-            let source = self.block.get(block);
-            let is_over = source.last <= idle.from && !program.is_persistent(block) && !source.changes;
-            let is_free = source.kept_for.is_none_or(|other| other == idle.block);
-            if let Some(of_source) = source.writer
-                && (is_over && is_free && of_source < writer && !network.recomputes(of_source))
-                && program.size[block] >= program.size[idle.block]
-            {
-                self.block.set(block, Source { kept_for: Some(idle.block), ..source });
-                return Some(of_source);
+    /// Of the value that is idle. The first operator of its sources, if it has any.
+    fn add(&mut self, network: &Network<'_>, k: IdleId, idle: &Idle) -> Option<u32> {
+        let begin = self.operators.len();
+        let mut first = None;
+        if let Some(writer) = idle.writer.filter(|&writer| network.recomputes(writer)) {
+            self.operators.push(writer);
+        }
+        let mut next = begin;
+        while let Some(o) = self.operators.at(next).filter(|_| next - begin < LONGEST) {
+            next += 1;
+            for r in network.program.accesses(o).filter(|r| r.event == Event::Read && network.recomputes(o)) {
+                if let Some(writer) = self.source(network, r.block_id(), idle)
+                    && writer < o
+                    && network.is_worth(writer, idle)
+                    && !(begin..self.operators.len()).any(|i| self.operators.at(i) == Some(writer))
+                    && usize::try_from(self.operators.len()).is_ok_and(|len| len < self.room)
+                {
+                    self.operators.push(writer);
+                    first = Some(first.map_or(writer, |first: u32| first.min(writer)));
+                }
             }
         }
-        None
+        self.end[k] = self.operators.len();
+        first
+    }
+
+    fn source(&mut self, network: &Network<'_>, block: BlockId, idle: &Idle) -> Option<u32> {
+        let program = network.program;
+        let source = self.source.get(block);
+        let writer = source.writer?;
+        if source.last > idle.from || source.changes || program.is_persistent(block) || block == idle.block {
+            return None;
+        }
+        if source.counts_for != Some(idle.block) {
+            let counted = self.counted[block].saturating_add(program.size[idle.block]);
+            if counted > program.size[block] {
+                return None;
+            }
+            self.counted[block] = counted;
+            self.source.set(block, Source { counts_for: Some(idle.block), ..source });
+        }
+        Some(writer)
+    }
+
+    fn begin(&self, k: IdleId) -> u32 {
+        k.number().checked_sub(1).map_or(0, |before| self.end[IdleId::of(before)])
+    }
+
+    fn drop_from(&mut self, k: IdleId) {
+        while self.operators.len() > self.begin(k) {
+            self.operators.pop();
+        }
+    }
+
+    fn of(&self, k: IdleId) -> impl Iterator<Item = u32> + '_ {
+        (self.begin(k)..self.end[k]).filter_map(|i| self.operators.at(i))
+    }
+
+    /// `by_block` has all idle times, those of a block side by side.
+    fn share(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>, by_block: &[u32]) {
+        for (k, idle) in by_block.iter().filter_map(|&k| Some((IdleId::of(k), idle.list.at(k)?))) {
+            for i in self.begin(k)..self.end[k] {
+                let Some(o) = self.operators.at(i) else { continue };
+                if !self.latest.is(o, Some(idle.block)) {
+                    self.latest.set(o, Some(idle.block));
+                    self.shared[o] = self.shared[o].saturating_add(program.size[idle.block]);
+                }
+            }
+        }
+    }
+
+    /// The time of its closure, in ns; infinite if it cannot be recomputed. Then the value's share, for one byte.
+    fn time(&self, network: &Network<'_>, k: IdleId) -> (f64, f64) {
+        let add = |(alone, share): (f64, f64), o: u32| {
+            let time = if network.recomputes(o) { bytes(network.program.duration(o)) } else { f64::INFINITY };
+            (alone + time, share + time / bytes(self.shared[o].max(1)))
+        };
+        let can_be_made = self.begin(k) < self.end[k];
+        if can_be_made { self.of(k).fold((0.0, 0.0), add) } else { (f64::INFINITY, f64::INFINITY) }
     }
 }
 
@@ -287,7 +416,6 @@ workspace! {
             need: u64[rows + 1],
             by_need: u32[rows + 1],
             aside: u32[rows + 1],
-            written: u64[rows + 1],
         }
         records {
             /// The last operator for which it was counted, so that it counts once.
@@ -299,13 +427,6 @@ workspace! {
 impl Needs<'_> {
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
-        for o in 0..program.accessing {
-            for r in program.accesses(o).filter(|r| r.event == Event::Write) {
-                if self.counts(r.block_id(), o) {
-                    self.written[o] = self.written[o].saturating_add(program.size[r.block_id()]);
-                }
-            }
-        }
         self.add_idle(program, idle);
         self.counted.fill(None);
         let standing = network.standing();
@@ -385,6 +506,8 @@ workspace! {
         tables {
             /// In ns per byte, as bits of an `f64`, which sort as the numbers do since none is below 0.
             cost[IdleId]: u64[rows + blocks],
+            /// The time to recompute all of it, in ns, as bits.
+            alone[IdleId]: u64[rows + blocks],
             by_cost: u32[rows + blocks],
             aside: u32[rows + blocks],
         }
@@ -399,13 +522,15 @@ workspace! {
 }
 
 impl Returns<'_> {
-    fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
-        let Network { program, using, .. } = *network;
-        (self.swaps, self.ever) = (using.has(Means::Swap), idle.list.len());
-        let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
-        for (k, idle) in idle.numbered() {
-            self.cost[k] =
-                idle.writer.filter(|&writer| network.recomputes(writer)).map_or(f64::INFINITY, per_byte).to_bits();
+    fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, closures: &mut Closures<'_>) {
+        (self.swaps, self.ever) = (network.using.has(Means::Swap), idle.list.len());
+        sort::identity(&mut self.by_cost, self.ever);
+        let block = |k| idle.list.at(k).map_or(0, |idle| idle.block.number().into());
+        sort::by_key(&mut self.by_cost, self.ever, &mut self.aside, block);
+        closures.share(network.program, idle, self.by_cost.first(self.ever));
+        for (k, _) in idle.numbered() {
+            let (alone, share) = closures.time(network, k);
+            (self.alone[k], self.cost[k]) = (alone.to_bits(), share.to_bits());
         }
         let Self { cost, by_cost, aside, .. } = self;
         sort::identity(by_cost, idle.list.len());
@@ -438,19 +563,24 @@ impl Returns<'_> {
     fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
         let enough = bytes(excess) * SAFE;
         let most = best_division(overhead, Some(enough), |delay| {
-            let copied = if self.swaps { self.away.copied(&options.device, delay) } else { 0.0 };
-            copied + self.recomputed(delay.after)
+            let device = &options.device;
+            let whole = |k| self.away.least_delay(device, k) <= overhead;
+            let copied = if self.swaps { self.away.copied_of(device, delay, whole) } else { 0.0 };
+            copied + self.recomputed(delay)
         });
         most >= enough
     }
 
-    fn recomputed(&self, overhead: f64) -> f64 {
-        let (mut left, mut sum) = (overhead, 0.0);
+    fn recomputed(&self, delay: Delay) -> f64 {
+        let (mut left, mut sum) = (delay.after, 0.0);
         for k in self.by_cost.first(self.ever).iter().map(|&k| IdleId::of(k)) {
             let Some(block) = self.away.index.get(k) else { continue };
             let (size, cost) = (bytes(self.away.size[block]), f64::from_bits(self.cost[k]));
             if cost.is_infinite() {
                 break;
+            }
+            if f64::from_bits(self.alone[k]) > delay.whole {
+                continue;
             }
             if size * cost > left {
                 return sum + left / cost;

@@ -207,7 +207,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
     let base = means::most_rows(rows);
     variants::workspace(rows, blocks)
         .max(liveness::workspace(blocks))
-        .max(lower_bound_workspace(rows, blocks))
+        .max(lower_bound::workspace(rows, blocks))
         .max(
             Program::workspace(base, 2 * blocks)
                 .and(Values::workspace(base, 2 * blocks))

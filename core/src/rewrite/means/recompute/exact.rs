@@ -33,7 +33,7 @@ use crate::{Workspace, WorkspaceLen};
 
 const MOST_VALUES: u32 = u64::BITS;
 const MOST_STATES: u32 = 1 << 14;
-const MOST_BLOCKS: usize = 256;
+pub(in crate::rewrite) const MOST_BLOCKS: usize = 256;
 /// A state that is reached again at a lower cost gets a further entry; its cheapest counts.
 const WAITING: usize = 2;
 
@@ -116,6 +116,13 @@ struct State {
 }
 
 struct Full;
+
+enum Found {
+    Optimum(StateId),
+    Nothing,
+    /// There was no room for more states; no schedule takes less than this.
+    AtLeast(u64),
+}
 
 impl States<'_> {
     fn state(&self, i: StateId) -> State {
@@ -200,10 +207,13 @@ impl Recomputer<'_> {
         // A script that recomputes as long as `least` is not better.
         let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
         let mut states = States::lend(states, &mut scratch);
-        let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
-        let Some(end) = end else {
-            self.optimum = true;
-            return least;
+        let end = match self.search(&problem, &mut states, limit, most) {
+            Found::Optimum(end) => end,
+            Found::Nothing => {
+                self.optimum = true;
+                return least;
+            }
+            Found::AtLeast(_) => return least,
         };
         // A script with more rows than there is room for is not kept, and then nothing is proved of `least`.
         let path = states.path_to(end, &mut scratch);
@@ -214,6 +224,27 @@ impl Recomputer<'_> {
         self.best.clear();
         self.write_path(&problem, &states, &path, true);
         Some(Cost { excess: 0, delay: states.cost[end] })
+    }
+
+    /// The least time, in ns, that a schedule by recomputation alone adds; `u64::MAX` if there is none. None if there are
+    /// too many values, or blocks of which a schedule could make more than this search knows.
+    pub(in crate::rewrite) fn takes_at_least(&self, limit: u64, mut scratch: Workspace<'_>) -> Option<u64> {
+        let program = self.values.program;
+        let states = states(program.size.len());
+        let is_known = |block: BlockId| {
+            self.values.owner(block) != Owner::Recorded || program.is_persistent(block) || program.size[block] == 0
+        };
+        if states == 0 || !program.blocks().all(is_known) {
+            return None;
+        }
+        let mut problem = Problem::lend(program.rows.len(), program.size.len(), &mut scratch);
+        self.describe(&mut problem)?;
+        let mut states = States::lend(states, &mut scratch);
+        Some(match self.search(&problem, &mut states, limit, u64::MAX) {
+            Found::Optimum(end) => states.cost[end],
+            Found::Nothing => u64::MAX,
+            Found::AtLeast(least) => least,
+        })
     }
 
     /// None if there is no room for the rows.
@@ -283,49 +314,61 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    fn search(
+    fn search(&self, problem: &Problem<'_>, states: &mut States<'_>, limit: u64, most: u64) -> Found {
+        let mut least = 0;
+        if states.reach(State { at: 0, set: 0, cost: 0 }, 0, None, None).is_err() {
+            return Found::AtLeast(0);
+        }
+        while let Some(i) = states.take() {
+            if states.at[i] == self.values.program.operators {
+                return Found::Optimum(i);
+            }
+            // Every schedule goes by way of a state that waits, and none of these has a lower key.
+            least = states.key[i].max(least);
+            if self.expand(problem, states, i, (limit, most)).is_err() {
+                return Found::AtLeast(least);
+            }
+        }
+        Found::Nothing
+    }
+
+    fn expand(
         &self,
         problem: &Problem<'_>,
         states: &mut States<'_>,
-        limit: u64,
-        most: u64,
-    ) -> Result<Option<StateId>, Full> {
-        let operators = self.values.program.operators;
-        states.reach(State { at: 0, set: 0, cost: 0 }, 0, None, None)?;
-        while let Some(i) = states.take() {
-            let state = states.state(i);
-            if state.at == operators {
-                return Ok(Some(i));
+        i: StateId,
+        (limit, most): (u64, u64),
+    ) -> Result<(), Full> {
+        let state = states.state(i);
+        let mut reach = |next: State, ran: Option<u32>| {
+            let set = next.set & problem.useful[next.at];
+            let Some(rest) = self.rest(problem, next.at, set) else { return Ok(()) };
+            let key = next.cost.saturating_add(rest);
+            if key < most { states.reach(State { set, ..next }, key, Some(i), ran) } else { Ok(()) }
+        };
+        let mut short = false;
+        for g in (0..=state.at).filter(|&g| self.may_run(problem, state, g)) {
+            let first = g == state.at;
+            let took = if first { 0 } else { self.values.program.duration(g) };
+            let (at, cost) = (state.at + u32::from(first), state.cost.saturating_add(took));
+            let set = state.set | problem.writes[g];
+            if self.fits(problem, state, g, limit) {
+                reach(State { at, set, cost }, Some(g))?;
+                continue;
             }
-            let mut reach = |next: State, ran: Option<u32>| {
-                let set = next.set & problem.useful[next.at];
-                let Some(rest) = self.rest(problem, next.at, set) else { return Ok(()) };
-                let key = next.cost.saturating_add(rest);
-                if key < most { states.reach(State { set, ..next }, key, Some(i), ran) } else { Ok(()) }
-            };
-            let mut short = false;
-            for g in (0..=state.at).filter(|&g| self.may_run(problem, state, g)) {
-                let first = g == state.at;
-                let took = if first { 0 } else { self.values.program.duration(g) };
-                let (at, cost) = (state.at + u32::from(first), state.cost.saturating_add(took));
-                let set = state.set | problem.writes[g];
-                if self.fits(problem, state, g, limit) {
-                    reach(State { at, set, cost }, Some(g))?;
-                    continue;
-                }
-                short = true;
-                let input = self.overwritten(problem, state, g);
-                let kept = State { set: state.set & !input, ..state };
-                if input > 0 && self.fits(problem, kept, g, limit) {
-                    reach(State { at, set: set & !input, cost }, Some(g))?;
-                }
-            }
-            let evictable = if short { state.set & problem.movable } else { 0 };
-            for value in each(evictable) {
-                reach(State { set: state.set & !value.alone(), ..state }, None)?;
+            short = true;
+            let input = self.overwritten(problem, state, g);
+            let kept = State { set: state.set & !input, ..state };
+            if input > 0 && self.fits(problem, kept, g, limit) {
+                reach(State { at, set: set & !input, cost }, Some(g))?;
             }
         }
-        Ok(None)
+        // What cannot be recomputed may go once no first run reads it: then nothing is recomputed from it.
+        let evictable = if short { state.set & (problem.movable | !problem.wanted[state.at]) } else { 0 };
+        for value in each(evictable) {
+            reach(State { set: state.set & !value.alone(), ..state }, None)?;
+        }
+        Ok(())
     }
 
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
