@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sublet_core::place::chunks::{self, Limit, Spot};
+use sublet_core::place::banks::Spot;
+use sublet_core::place::chunks::{self, Limit};
 use sublet_core::place::{Options, Solver};
 use sublet_core::{Block, Constraints, Workspace};
 use sublet_tests::{instance, place_with, verify};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sublet_core::Workspace;
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Op, Row};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_tests::recording::{Recording, max_load};
 
 /// The recorded networks in which each tensor is produced by one operator.
@@ -113,10 +113,10 @@ fn a_recorded_networks_graph_gives_its_blocks_back() {
         let operators: &'static [Recorded] = operators.leak();
         let nodes: Vec<Node<'_>> = operators.iter().map(node).collect();
         let graph = Graph { tensors: &tensors, nodes: &nodes };
-        let len = graph::workspace(tensors.len(), nodes.len(), graph.operands());
+        let len = Graph::workspace(tensors.len(), nodes.len(), graph.operands());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut rows = vec![Row::default(); graph.most_rows()];
-        let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
+        let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
         rows.truncate(n);
 
         let tensor = |b: u32| (b as usize) < tensors.len() && !scratch.contains_key(&b);

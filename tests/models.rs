@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sublet_core::trace::graph::Storage;
+use sublet_core::trace::Storage;
 use sublet_core::trace::{Event, Op, Row};
 use sublet_models::{
     AlexNet, Image, Lstm, Network, Operator, Phase, ResNet, Roofline, Setting, Stages, Unbuildable, Vgg, WideResNet,

@@ -4,8 +4,8 @@
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sublet_core::place::Solver;
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::liveness::{self, Residency};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Row, parallel};
 use sublet_core::{Block, Workspace};
 use sublet_models::{Lstm, Network, ResNet, Roofline, Setting};
@@ -99,10 +99,10 @@ impl Drawn {
     /// order of the list.
     fn serial(&self) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
-            let len = graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
+            let len = Graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
             let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
             let mut rows = vec![Row::default(); graph.most_rows()];
-            let n = graph::rows(graph, Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
+            let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
             rows.truncate(n);
             let n = liveness::residencies(&rows);
             let (mut blocks, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);

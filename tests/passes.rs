@@ -12,7 +12,7 @@ use serde_json::Value;
 use sublet_baselines::chen::{self, Cuts, Mirrored, Plan};
 use sublet_baselines::layrub;
 use sublet_baselines::zhang::{self, Policy, Swapped};
-use sublet_core::error::Buffer;
+use sublet_core::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
 use sublet_core::rewrite::{in_place, mask};

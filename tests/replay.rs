@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
-use sublet_core::error::Buffer;
+use sublet_core::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::replay::{Config, State};
 use sublet_core::{Block, Constraints, Error};

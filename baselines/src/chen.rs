@@ -26,7 +26,7 @@
 //! Of plans with equal cost the first is taken. Cost: that of `mirror`, for each plan.
 
 use sublet_core::Error;
-use sublet_core::error::RowFault;
+use sublet_core::RowFault;
 use sublet_core::trace::{Op, Recorded, Row};
 
 use crate::mirror::{DEEPEST, Mirror};

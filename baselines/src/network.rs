@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use sublet_core::error::RowFault;
+use sublet_core::RowFault;
 use sublet_core::trace::{Event, Op, Recorded, Row};
 use sublet_core::{Error, owned};
 

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use sublet_core::error::RowFault;
+use sublet_core::RowFault;
 use sublet_core::place::Sweep;
-use sublet_core::trace::{Event, Op, Operator, Recorded, Row, graph::Tensor, liveness, liveness::Residency};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, Tensor, liveness, liveness::Residency};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Constraints, Error, Overlap, VerifiedPlan, check_blocks, verify};
 

@@ -76,7 +76,7 @@ extern crate alloc;
 extern crate std;
 
 mod block;
-pub mod error;
+mod error;
 mod hash;
 mod heap;
 mod id;
@@ -97,7 +97,7 @@ mod violation;
 mod workspace;
 
 pub use block::{Block, Constraints, MAX_BLOCKS, Overlap, check as check_blocks, check_count};
-pub use error::Error;
+pub use error::{AccessFault, Buffer, Error, RowFault};
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
 pub use timing::simulate;

@@ -9,7 +9,7 @@ use core::ops::ControlFlow;
 use crate::place::{self, Options, Solver, Summary};
 use crate::rewrite::fit::{self, Fitted, Lengths, Output};
 use crate::simulate::{Run, Timing};
-use crate::trace::graph::{self, Graph};
+use crate::trace::Graph;
 use crate::trace::liveness::{self, Residency};
 use crate::trace::{Recorded, Row};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, verify};
@@ -139,11 +139,11 @@ pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Re
 /// # Errors
 /// An error for a graph that cannot be run: [`Error::UnknownTensor`] if an operator uses a tensor that does not exist,
 /// [`Error::TwoWriters`] if a tensor is written twice, [`Error::Cycle`] if operators depend on each other in a cycle.
-/// The others are listed at [`graph::rows`].
+/// The others are listed at [`Graph::rows`].
 pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
-    let mut scratch = Scratch::of(graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands()));
+    let mut scratch = Scratch::of(Graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands()));
     let mut rows = vec![Row::default(); graph.most_rows()];
-    let n = graph::rows(graph, scratch.lend(), &mut rows)?;
+    let n = graph.rows(scratch.lend(), &mut rows)?;
     rows.truncate(n);
     Ok(rows)
 }

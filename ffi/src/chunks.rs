@@ -4,7 +4,8 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::place::Options;
-use sublet_core::place::chunks::{self, Chunks, Limit, Spot};
+use sublet_core::place::banks::Spot;
+use sublet_core::place::chunks::{self, Chunks, Limit};
 
 use crate::arguments::{Arguments, params, plain};
 use crate::banks::sublet_spot;

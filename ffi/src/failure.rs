@@ -3,8 +3,8 @@
 use core::fmt::{self, Display};
 
 use sublet_core::Error;
-use sublet_core::error::{AccessFault, Buffer, RowFault};
 use sublet_core::verify::Violation;
+use sublet_core::{AccessFault, Buffer, RowFault};
 
 use crate::plain::plain;
 use crate::status::{self, sublet_status as S};

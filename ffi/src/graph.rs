@@ -4,8 +4,8 @@
 use core::ffi::c_void;
 use core::mem::offset_of;
 
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::order::{self, Options, Ordered};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Operator, Row};
 
 use crate::arguments::{Arguments, counted, params, plain};
@@ -205,7 +205,7 @@ impl<'a> Given<'a> {
 }
 
 fn needed(graph: Counts) -> Needed {
-    Needed::workspace(graph::workspace(graph.tensors, graph.nodes, graph.operands))
+    Needed::workspace(Graph::workspace(graph.tensors, graph.nodes, graph.operands))
         .and::<Tensor>(graph.tensors)
         .and::<Node<'_>>(graph.nodes)
         .and::<Row>(graph.most_rows())
@@ -267,9 +267,9 @@ pub unsafe extern "C" fn sublet_graph_rows(
         let counts = given.counts();
         let graph = given.graph(&mut room)?;
         let to = room.fill(counts.most_rows(), Row::default());
-        let scratch = room.workspace(graph::workspace(counts.tensors, counts.nodes, counts.operands));
-        let found = graph::rows(&graph, scratch, to)?;
-        let most = graph::read_results(&graph, to, found)?;
+        let scratch = room.workspace(Graph::workspace(counts.tensors, counts.nodes, counts.operands));
+        let found = graph.rows(scratch, to)?;
+        let most = graph.read_results(to, found)?;
         if most > row_capacity {
             return Err(Failure::new(S::BufferTooSmall, 3, most as u64, row_capacity as u64));
         }

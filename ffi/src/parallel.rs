@@ -3,9 +3,9 @@
 use core::ffi::c_void;
 
 use sublet_core::Block;
-use sublet_core::trace::graph::{Node, Tensor};
 use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::parallel;
+use sublet_core::trace::{Node, Tensor};
 
 use crate::arguments::Arguments;
 use crate::block::sublet_block;

@@ -3,7 +3,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::error::RowFault;
+use sublet_core::RowFault;
 use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{self, Device, Timing};

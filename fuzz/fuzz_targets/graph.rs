@@ -3,7 +3,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Row, parallel};
 use sublet_core::{Block, Error};
@@ -86,8 +86,8 @@ sublet_fuzz::target!(|input: Input| {
     let graph = Graph { tensors, nodes: &nodes };
     let naive = Naive { graph };
     let mut rows = vec![Row::default(); graph.most_rows()];
-    let mut scratch = Scratch::of(graph::workspace(tensors.len(), nodes.len(), graph.operands()));
-    let found = graph::rows(&graph, scratch.lend(), &mut rows).map(|n| &rows[..n]);
+    let mut scratch = Scratch::of(Graph::workspace(tensors.len(), nodes.len(), graph.operands()));
+    let found = graph.rows(scratch.lend(), &mut rows).map(|n| &rows[..n]);
     let order = naive.order();
     match found {
         Err(Error::UnknownTensor { node, tensor }) => {

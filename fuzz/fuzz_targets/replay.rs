@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::error::Buffer;
+use sublet_core::Buffer;
 use sublet_core::place::{Options, Solver};
 use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State, Statistics};
 use sublet_core::trace::{Event, Row};

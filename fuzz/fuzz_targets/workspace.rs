@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::error::Buffer;
+use sublet_core::Buffer;
 use sublet_core::place::{self, Sweep};
 use sublet_core::rewrite;
 use sublet_core::rewrite::fit::{self, Lengths, Output};

@@ -6,8 +6,8 @@
 //! multiple of 512 bytes, as frameworks' allocators do. Times follow from the bytes that kernels move, which are not
 //! rounded.
 
-use sublet_core::trace::graph::{Storage, Tensor};
 use sublet_core::trace::{self, Kind};
+use sublet_core::trace::{Storage, Tensor};
 
 use crate::Setting;
 use crate::network::{Network, Operator, Phase};

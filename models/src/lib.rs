@@ -1,4 +1,4 @@
-//! Networks of any depth and batch size, as the static graphs that [`sublet_core::trace::graph`] makes traces of.
+//! Networks of any depth and batch size, as the static graphs that [`sublet_core::trace::Graph`] makes traces of.
 //!
 //! A model is a function that calls layers. `builder` turns each layer into operators, and notes what its backward pass
 //! needs. After the last layer `backward` goes through these notes from the last to the first, and adds the backward

@@ -75,7 +75,7 @@ fn transposed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
 mod tests {
     use super::*;
     use crate::Roofline;
-    use sublet_core::trace::graph::Storage;
+    use sublet_core::trace::Storage;
 
     fn build(of: Mixer, training: bool) -> Result<Network, Unbuildable> {
         of.build(&Setting { batch: 2, training, device: Roofline::GTX1080TI })

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use sublet_core::trace::graph::{self, Graph, Node, Tensor};
 use sublet_core::trace::{self, Recorded, Row};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::{Error, Workspace};
 
 /// One iteration of a network as a static graph that owns its parts.
@@ -86,15 +86,15 @@ impl Network {
     /// Makes the trace of the iteration, in which each tensor is freed after the last operator that uses it.
     ///
     /// # Errors
-    /// As [`graph::rows`]. For a network that a model of this crate has built only [`Error::TooManyBlocks`] and
+    /// As [`Graph::rows`]. For a network that a model of this crate has built only [`Error::TooManyBlocks`] and
     /// [`Error::Row`] are possible: it has more tensors, operators or rows than can be counted.
     pub fn trace(&self) -> Result<Trace, Error> {
         let nodes = self.nodes();
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
-        let len = graph::workspace(graph.tensors.len(), nodes.len(), graph.operands());
+        let len = Graph::workspace(graph.tensors.len(), nodes.len(), graph.operands());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut rows = vec![Row::default(); graph.most_rows()];
-        let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
+        let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows)?;
         rows.truncate(n);
         Ok(Trace { rows, blocks: graph.blocks(), operators: self.operators.iter().map(|o| o.may).collect() })
     }
@@ -112,7 +112,7 @@ impl Network {
     }
 
     /// Bytes of the tensors that the forward pass writes and that the backward pass or the update reads: the feature
-    /// maps that training keeps. Only [transient](graph::Storage::Transient) tensors count.
+    /// maps that training keeps. Only [transient](Storage::Transient) tensors count.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         let mut forward = vec![false; self.tensors.len()];
@@ -123,7 +123,7 @@ impl Network {
                 _ => operator.inputs.iter().for_each(|&t| kept[t as usize] |= forward[t as usize]),
             }
         }
-        let kept = self.tensors.iter().zip(kept).filter(|(t, kept)| *kept && t.storage == graph::Storage::Transient);
+        let kept = self.tensors.iter().zip(kept).filter(|(t, kept)| *kept && t.storage == Storage::Transient);
         kept.map(|(t, _)| t.bytes).sum()
     }
 }

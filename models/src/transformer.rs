@@ -190,7 +190,7 @@ impl Decoder {
 mod tests {
     use super::*;
     use crate::Roofline;
-    use sublet_core::trace::graph::Storage;
+    use sublet_core::trace::Storage;
 
     const GPT2: Transformer = Transformer {
         block: Block::Gpt,

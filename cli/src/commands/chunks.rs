@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sublet_core::owned::Scratch;
 use sublet_core::place::Options;
-use sublet_core::place::chunks::{self, Limit, Spot};
+use sublet_core::place::banks::Spot;
+use sublet_core::place::chunks::{self, Limit};
 use sublet_core::{Block, Error, verify};
 
 use crate::args::PlanArgs;

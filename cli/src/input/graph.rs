@@ -13,9 +13,9 @@ use std::io::BufRead;
 use sublet_core::Error;
 use sublet_core::owned::{self, Scratch};
 use sublet_core::rewrite::in_place;
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::order::{self, Ordered};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 
 use super::{Format, Recognised, ops, table::Table};
 use crate::failure::InputError;
@@ -261,7 +261,7 @@ pub(crate) fn rows(
     let mut rows = owned::rows(graph)?;
     let len = rows.len();
     rows.resize(len + graph.tensors.len(), Row::default());
-    let end = graph::read_results(graph, &mut rows, len)?;
+    let end = graph.read_results(&mut rows, len)?;
     rows.truncate(end);
     if end == len {
         return Ok(rows);

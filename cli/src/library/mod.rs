@@ -3,7 +3,7 @@
 mod fit;
 
 pub use fit::Fit;
-use sublet_core::trace::graph::Graph;
+use sublet_core::trace::Graph;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Block, Constraints, Error, check_blocks, verify};
 

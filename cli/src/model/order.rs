@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use sublet_core::owned::Scratch;
-use sublet_core::trace::graph::{self, Graph, Node, Storage};
 use sublet_core::trace::order::{self, Options, Ordered, Reuse};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::{Block, Error};
 
 use super::schedule::Schedule;
@@ -13,7 +13,7 @@ use super::{Means, Model, kernels, walk};
 /// What the search sees of the operators of the first graph, which are numbered in the order of the file.
 pub(crate) struct Operators<'a> {
     model: &'a Model,
-    tensors: Vec<graph::Tensor>,
+    tensors: Vec<Tensor>,
     /// By operator: the tensors that it reads, and those that it writes.
     operands: Vec<[Vec<u32>; 2]>,
     /// By operator: the bytes that it needs besides its operands.
@@ -57,9 +57,9 @@ impl<'a> Operators<'a> {
         let written: HashSet<u32> = operators.iter().flat_map(|o| &o.outputs).copied().collect();
         let is_added = |t| t == state || written.contains(&t) && !model.is_planned(t);
         let tensor = |t| match () {
-            () if is_added(t) => graph::Tensor { bytes: 1, storage: Storage::Persistent },
-            () if graph.outputs.contains(&t) => graph::Tensor { bytes: model.bytes(t), storage: Storage::Iteration },
-            () => graph::Tensor { bytes: model.bytes(t), storage: Storage::Transient },
+            () if is_added(t) => Tensor { bytes: 1, storage: Storage::Persistent },
+            () if graph.outputs.contains(&t) => Tensor { bytes: model.bytes(t), storage: Storage::Iteration },
+            () => Tensor { bytes: model.bytes(t), storage: Storage::Transient },
         };
         let all = || (0..state).chain(any_state.then_some(state));
         let added = all().filter(|&t| is_added(t)).count() as u64;

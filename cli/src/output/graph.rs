@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use sublet_core::trace::graph::{Storage, Tensor};
+use sublet_core::trace::{Storage, Tensor};
 use sublet_models::Operator;
 
 /// Writes the operators, which call tensors by their numbers.

@@ -21,7 +21,7 @@ use libm::log2;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-pub use super::banks::Spot;
+use super::banks::Spot;
 use super::interval::Sweep;
 use super::late_reuse;
 use super::methods::{place as place_in_one, workspace_up_to};
@@ -88,8 +88,8 @@ const fn most(n: usize, limit: Limit) -> usize {
 /// chunks was found; [`Error::BufferTooSmall`] also if `parts` or `spots` is not as long as `blocks`.
 ///
 /// ```
-/// use sublet_core::place::chunks::{self, Limit, Spot};
-/// use sublet_core::place::{Options, Solver};
+/// use sublet_core::place::chunks::{self, Limit};
+/// use sublet_core::place::{Options, Solver, banks::Spot};
 /// use sublet_core::{Block, Workspace};
 /// let blocks = [Block::new(0, 2, 6), Block::new(1, 3, 5), Block::new(2, 4, 6)];
 /// let limit = Limit { bytes: 8, chunks: 4, distance: 0 };

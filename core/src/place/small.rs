@@ -34,13 +34,13 @@ impl Span {
 /// [`Error::SizeOverflow`] if an end does not fit 32 bits.
 ///
 /// ```
-/// use sublet_core::place::small::{self, Span};
+/// use sublet_core::place::{Span, place_small};
 /// let spans = [(0, 2, 4), (1, 3, 8), (2, 4, 4)].map(|(start, end, size)| Span { start, end, size });
 /// let (mut offsets, mut order) = ([0; 3], [0; 6]);
-/// assert_eq!(small::place(&spans, 4, &mut offsets, &mut order), Ok(12));
+/// assert_eq!(place_small(&spans, 4, &mut offsets, &mut order), Ok(12));
 /// assert_eq!(offsets, [8, 0, 8]);
 /// ```
-pub fn place(spans: &[Span], alignment: u32, offsets: &mut [u32], order: &mut [u32]) -> Result<u32, Error> {
+pub fn place_small(spans: &[Span], alignment: u32, offsets: &mut [u32], order: &mut [u32]) -> Result<u32, Error> {
     let n = spans.len();
     if !alignment.is_power_of_two() {
         return Err(Error::Alignment { block: None, alignment: alignment.into() });
@@ -109,7 +109,7 @@ fn best_gap(spans: &[Span], offsets: &[u32], placed: &[u32], (own, alignment): (
 ///
 /// # Errors
 /// [`Error::Invalid`] with the first two that do; [`Error::SizeOverflow`] if an end does not fit 32 bits.
-pub fn check(spans: &[Span], offsets: &[u32]) -> Result<(), Error> {
+fn check(spans: &[Span], offsets: &[u32]) -> Result<(), Error> {
     for (second, (b, &high)) in (0..).zip(spans.iter().zip(offsets)) {
         let end = high.checked_add(b.size).ok_or(Error::SizeOverflow { block: second })?;
         for (first, (a, &low)) in (0..second).zip(spans.iter().zip(offsets)) {
@@ -137,7 +137,7 @@ mod tests {
         ) {
             let spans: Vec<Span> = lives.iter().map(|&(start, n, size)| Span { start, end: start + n, size }).collect();
             let (mut offsets, mut order) = (vec![0; spans.len()], vec![7; 2 * spans.len()]);
-            let peak = place(&spans, 1 << bits, &mut offsets, &mut order).unwrap();
+            let peak = place_small(&spans, 1 << bits, &mut offsets, &mut order).unwrap();
             let blocks: Vec<Block> = spans.iter().map(|s| Block::new(s.start, s.end, s.size.into())).collect();
             let offsets: Vec<u64> = offsets.iter().map(|&o| o.into()).collect();
             let mut indices = vec![0; verify::workspace(blocks.len()).indices];
@@ -152,7 +152,7 @@ mod tests {
     fn what_is_wrong_is_told() {
         let span = Span { start: 0, end: 2, size: 8 };
         let tell = |spans: &[Span], alignment, offsets: usize, order: usize| {
-            place(spans, alignment, &mut vec![0; offsets], &mut vec![0; order]).unwrap_err()
+            place_small(spans, alignment, &mut vec![0; offsets], &mut vec![0; order]).unwrap_err()
         };
         assert!(matches!(tell(&[span], 3, 1, 2), Error::Alignment { .. }));
         assert!(matches!(tell(&[span], 4, 2, 2), Error::BufferTooSmall { buffer: Buffer::Offsets, .. }));

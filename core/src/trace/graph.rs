@@ -22,139 +22,141 @@
 //! memory linear in tensors, operators and operands.
 
 use super::dependencies::{self, Dependencies};
-pub use super::network::{Graph, Node, Storage, Tensor};
+use super::network::{Graph, Storage};
 use super::{Event, Op, Row};
 use crate::error::{Buffer, RowFault};
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Length of the workspace for [`rows`], which writes the trace of a graph. `tensors` and `nodes` are how many tensors
-/// and operators the graph has, `operands` how many inputs and outputs all operators have together
-/// ([`Graph::operands`]).
-#[must_use]
-pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
-    dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
-}
+impl Graph<'_> {
+    /// Length of the workspace for [`rows`](Self::rows), which writes the trace of a graph. `tensors` and `nodes` are how many tensors
+    /// and operators the graph has, `operands` how many inputs and outputs all operators have together
+    /// ([`operands`](Self::operands)).
+    #[must_use]
+    pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
+        dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
+    }
 
-/// Writes the trace of a graph to `rows`; returns how many rows it has. In these rows `Op::First(k)` is the operator of
-/// index `k` in the graph.
-///
-/// # Errors
-/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that is produced
-/// twice, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::ZeroSize`] for a tensor of 0 bytes
-/// that is used or persistent; [`Error::TooManyBlocks`] for 2²⁸ or more tensors, operators or operands, [`Error::Row`]
-/// for 2³² or more rows; [`Error::BufferTooSmall`] if `rows` is shorter than [`Graph::most_rows`] or the workspace is
-/// too short.
-///
-/// ```
-/// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-/// use sublet_core::trace::{Event, liveness};
-/// use sublet_core::{Block, Workspace};
-///
-/// // image ──► convolution ──► relu ──► scores
-/// let weights = Tensor { bytes: 864, storage: Storage::Persistent };
-/// let tensor = |bytes| Tensor { bytes, storage: Storage::Transient };
-/// let tensors = [tensor(3072), weights, tensor(32_768), tensor(32_768)];
-/// let convolution = Node { inputs: &[0, 1], outputs: &[2], workspace: 4096, time_ns: 900 };
-/// let relu = Node { inputs: &[2], outputs: &[3], ..Node::default() };
-/// let graph = Graph { tensors: &tensors, nodes: &[convolution, relu] };
-///
-/// let len = graph::workspace(4, 2, graph.operands());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut rows = vec![Default::default(); graph.most_rows()];
-/// let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
-/// let frees: Vec<u32> = rows[..n].iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
-/// assert_eq!(frees, [4, 0, 2, 3]); // the workspace is block 4
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> Result<usize, Error> {
-    let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
-    scratch.check(workspace(tensors, nodes, graph.operands()))?;
-    let needed = graph.most_rows();
-    if rows.len() < needed {
-        return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: rows.len() });
-    }
-    if u32::try_from(needed).is_err() {
-        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
-    }
-    let dependencies = Dependencies::new(graph, &mut scratch)?;
-    let mut writer = Writer {
-        graph,
-        rows: Table::new(rows),
-        len: 0,
-        time_ns: 0,
-        users: scratch.indices(tensors),
-        seen: scratch.indices(tensors),
-    };
-    let mut workspaces = scratch.indices(nodes);
-    let mut blocks = count(graph.tensors);
-    for (node, n) in (0..).zip(graph.nodes) {
-        workspaces[node] = blocks;
-        blocks += u32::from(n.workspace > 0);
-    }
-    writer.given(&dependencies)?;
-    for &node in dependencies.order() {
-        writer.run(node, workspaces[node], &dependencies);
-    }
-    for (tensor, t) in (0..).zip(graph.tensors) {
-        if t.storage == Storage::Iteration && dependencies.users(tensor) > 0 {
-            writer.push(Event::Free, tensor, Op::None);
+    /// Writes the trace of a graph to `rows`; returns how many rows it has. In these rows `Op::First(k)` is the operator of
+    /// index `k` in the graph.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that is produced
+    /// twice, [`Error::Cycle`] if operators depend on each other in a cycle, [`Error::ZeroSize`] for a tensor of 0 bytes
+    /// that is used or persistent; [`Error::TooManyBlocks`] for 2²⁸ or more tensors, operators or operands, [`Error::Row`]
+    /// for 2³² or more rows; [`Error::BufferTooSmall`] if `rows` is shorter than [`most_rows`](Self::most_rows) or the workspace is
+    /// too short.
+    ///
+    /// ```
+    /// use sublet_core::trace::{Graph, Node, Storage, Tensor};
+    /// use sublet_core::trace::{Event, liveness};
+    /// use sublet_core::{Block, Workspace};
+    ///
+    /// // image ──► convolution ──► relu ──► scores
+    /// let weights = Tensor { bytes: 864, storage: Storage::Persistent };
+    /// let tensor = |bytes| Tensor { bytes, storage: Storage::Transient };
+    /// let tensors = [tensor(3072), weights, tensor(32_768), tensor(32_768)];
+    /// let convolution = Node { inputs: &[0, 1], outputs: &[2], workspace: 4096, time_ns: 900 };
+    /// let relu = Node { inputs: &[2], outputs: &[3], ..Node::default() };
+    /// let graph = Graph { tensors: &tensors, nodes: &[convolution, relu] };
+    ///
+    /// let len = Graph::workspace(4, 2, graph.operands());
+    /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    /// let mut rows = vec![Default::default(); graph.most_rows()];
+    /// let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows)?;
+    /// let frees: Vec<u32> = rows[..n].iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
+    /// assert_eq!(frees, [4, 0, 2, 3]); // the workspace is block 4
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    pub fn rows(&self, mut scratch: Workspace<'_>, rows: &mut [Row]) -> Result<usize, Error> {
+        let (tensors, nodes) = (self.tensors.len(), self.nodes.len());
+        scratch.check(Self::workspace(tensors, nodes, self.operands()))?;
+        let needed = self.most_rows();
+        if rows.len() < needed {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: rows.len() });
         }
+        if u32::try_from(needed).is_err() {
+            return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
+        }
+        let dependencies = Dependencies::new(self, &mut scratch)?;
+        let mut writer = Writer {
+            graph: self,
+            rows: Table::new(rows),
+            len: 0,
+            time_ns: 0,
+            users: scratch.indices(tensors),
+            seen: scratch.indices(tensors),
+        };
+        let mut workspaces = scratch.indices(nodes);
+        let mut blocks = count(self.tensors);
+        for (node, n) in (0..).zip(self.nodes) {
+            workspaces[node] = blocks;
+            blocks += u32::from(n.workspace > 0);
+        }
+        writer.given(&dependencies)?;
+        for &node in dependencies.order() {
+            writer.run(node, workspaces[node], &dependencies);
+        }
+        for (tensor, t) in (0..).zip(self.tensors) {
+            if t.storage == Storage::Iteration && dependencies.users(tensor) > 0 {
+                writer.push(Event::Free, tensor, Op::None);
+            }
+        }
+        Ok(usize::try_from(writer.len).unwrap_or_default())
     }
-    Ok(usize::try_from(writer.len).unwrap_or_default())
-}
 
-/// Adds a last operator to the trace of a graph. The operator reads all results, so that they are together on the
-/// device at the end even if the trace is rewritten. The results are the tensors that last to the end of the iteration
-/// ([`Storage::Iteration`]) and that an operator uses. The first `len` elements of `rows` are the trace, as [`rows`]
-/// has written it. The new operator takes no time; its number is the number of operators in the graph. Returns the new
-/// length of the trace: `len` plus the number of results. O(`len`).
-///
-/// If the trace is to be rewritten, the new operator has to be [ordered](super::Operator::ordered), as operators are by
-/// default: it then keeps its place after the other ordered operators. An operator whose outputs nobody reads has to be
-/// ordered too, since it could otherwise run after the new operator.
-///
-/// # Errors
-/// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no room for the reads.
-///
-/// ```
-/// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-/// use sublet_core::Workspace;
-/// use sublet_core::trace::{Event, Op, Row};
-/// let result = Tensor { bytes: 8, storage: Storage::Iteration };
-/// let graph = Graph { tensors: &[result; 2], nodes: &[Node { outputs: &[0, 1], ..Node::default() }] };
-/// let len = graph::workspace(2, 1, graph.operands());
-/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut rows = vec![Row::default(); graph.most_rows()];
-/// let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
-/// rows.resize(n + 2, Row::default());
-/// assert_eq!(graph::read_results(&graph, &mut rows, n)?, n + 2);
-/// let reads = rows.iter().filter(|row| row.event == Event::Read).map(|row| (row.op, row.block));
-/// assert!(reads.eq([(Op::First(1), 0), (Op::First(1), 1)]));
-/// # Ok::<(), sublet_core::Error>(())
-/// ```
-pub fn read_results(graph: &Graph<'_>, rows: &mut [Row], len: usize) -> Result<usize, Error> {
-    let got = rows.len();
-    let too_short = |needed| Error::BufferTooSmall { buffer: Buffer::Rows, needed, got };
-    let (trace, free) = rows.split_at_mut_checked(len).ok_or(too_short(len))?;
-    let is_result = |row: &&Row| {
-        let tensor = usize::try_from(row.block).ok().and_then(|block| graph.tensors.get(block));
-        row.event == Event::Free && tensor.is_some_and(|tensor| tensor.storage == Storage::Iteration)
-    };
-    // The trace ends with the frees of the results.
-    let results = trace.iter().rev().take_while(is_result).count();
-    let needed = len.saturating_add(results);
-    if needed > got {
-        return Err(too_short(needed));
+    /// Adds a last operator to the trace of a graph. The operator reads all results, so that they are together on the
+    /// device at the end even if the trace is rewritten. The results are the tensors that last to the end of the iteration
+    /// ([`Storage::Iteration`]) and that an operator uses. The first `len` elements of `rows` are the trace, as [`rows`](Self::rows)
+    /// has written it. The new operator takes no time; its number is the number of operators in the graph. Returns the new
+    /// length of the trace: `len` plus the number of results. O(`len`).
+    ///
+    /// If the trace is to be rewritten, the new operator has to be [ordered](super::Operator::ordered), as operators are by
+    /// default: it then keeps its place after the other ordered operators. An operator whose outputs nobody reads has to be
+    /// ordered too, since it could otherwise run after the new operator.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no room for the reads.
+    ///
+    /// ```
+    /// use sublet_core::trace::{Graph, Node, Storage, Tensor};
+    /// use sublet_core::Workspace;
+    /// use sublet_core::trace::{Event, Op, Row};
+    /// let result = Tensor { bytes: 8, storage: Storage::Iteration };
+    /// let graph = Graph { tensors: &[result; 2], nodes: &[Node { outputs: &[0, 1], ..Node::default() }] };
+    /// let len = Graph::workspace(2, 1, graph.operands());
+    /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    /// let mut rows = vec![Row::default(); graph.most_rows()];
+    /// let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows)?;
+    /// rows.resize(n + 2, Row::default());
+    /// assert_eq!(graph.read_results(&mut rows, n)?, n + 2);
+    /// let reads = rows.iter().filter(|row| row.event == Event::Read).map(|row| (row.op, row.block));
+    /// assert!(reads.eq([(Op::First(1), 0), (Op::First(1), 1)]));
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    pub fn read_results(&self, rows: &mut [Row], len: usize) -> Result<usize, Error> {
+        let got = rows.len();
+        let too_short = |needed| Error::BufferTooSmall { buffer: Buffer::Rows, needed, got };
+        let (trace, free) = rows.split_at_mut_checked(len).ok_or(too_short(len))?;
+        let is_result = |row: &&Row| {
+            let tensor = usize::try_from(row.block).ok().and_then(|block| self.tensors.get(block));
+            row.event == Event::Free && tensor.is_some_and(|tensor| tensor.storage == Storage::Iteration)
+        };
+        // The trace ends with the frees of the results.
+        let results = trace.iter().rev().take_while(is_result).count();
+        let needed = len.saturating_add(results);
+        if needed > got {
+            return Err(too_short(needed));
+        }
+        let op = Op::First(count(self.nodes));
+        for (read, row) in free.iter_mut().zip(trace.iter().skip(len - results)) {
+            *read = Row { event: Event::Read, op, ..*row };
+        }
+        // The reads stand behind the frees now: they go before them.
+        let end = rows.get_mut(len - results..needed).unwrap_or_default();
+        end.rotate_left(results.min(end.len()));
+        Ok(needed)
     }
-    let op = Op::First(count(graph.nodes));
-    for (read, row) in free.iter_mut().zip(trace.iter().skip(len - results)) {
-        *read = Row { event: Event::Read, op, ..*row };
-    }
-    // The reads stand behind the frees now: they go before them.
-    let end = rows.get_mut(len - results..needed).unwrap_or_default();
-    end.rotate_left(results.min(end.len()));
-    Ok(needed)
 }
 
 struct Writer<'a, 'g> {
@@ -242,6 +244,7 @@ impl Writer<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::network::{Node, Tensor};
     use super::*;
     use crate::Block;
     use crate::trace::liveness::{self, Residency};
@@ -256,10 +259,10 @@ mod tests {
         let nodes: Vec<Node<'_>> =
             list.iter().map(|(inputs, outputs, w)| Node { inputs, outputs, workspace: *w, time_ns: 3 }).collect();
         let graph = Graph { tensors, nodes: &nodes };
-        let len = workspace(tensors.len(), nodes.len(), graph.operands());
+        let len = Graph::workspace(tensors.len(), nodes.len(), graph.operands());
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut to = vec![Row::default(); graph.most_rows()];
-        let n = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to)?;
+        let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut to)?;
         to.truncate(n);
         Ok(to)
     }
@@ -321,16 +324,16 @@ mod tests {
             Node { inputs: &[1, 3], outputs: &[2, 4], ..Node::default() },
         ];
         let graph = Graph { tensors: &tensors, nodes: &nodes };
-        let len = workspace(tensors.len(), nodes.len(), graph.operands());
+        let len = Graph::workspace(tensors.len(), nodes.len(), graph.operands());
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut to = vec![Row::default(); graph.most_rows() + 3];
-        let n = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to).unwrap();
+        let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut to).unwrap();
         let before = to[..n].to_vec();
         assert_eq!(
-            read_results(&graph, &mut to[..n + 2], n),
+            graph.read_results(&mut to[..n + 2], n),
             Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: n + 3, got: n + 2 })
         );
-        assert_eq!(read_results(&graph, &mut to, n), Ok(n + 3));
+        assert_eq!(graph.read_results(&mut to, n), Ok(n + 3));
         let reads = to[n - 3..n].iter().map(|r| (r.event, r.block, r.op));
         assert!(reads.eq([0, 2, 4].map(|block| (Event::Read, block, Op::First(2)))), "{to:?}");
         assert_eq!([&to[..n - 3], &to[n..n + 3]].concat(), before);
@@ -367,15 +370,15 @@ mod tests {
         let tensors = transient(2);
         let nodes = [Node { inputs: &[0], outputs: &[1], workspace: 1, time_ns: 0 }];
         let graph = Graph { tensors: &tensors, nodes: &nodes };
-        let len = workspace(2, 1, 2);
+        let len = Graph::workspace(2, 1, 2);
         let mut to = vec![Row::default(); graph.most_rows()];
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         for n in 0..len.indices {
-            let short = rows(&graph, Workspace::new(&mut words, &mut indices[..n]), &mut to);
+            let short = graph.rows(Workspace::new(&mut words, &mut indices[..n]), &mut to);
             assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: len.indices, got: n }));
         }
         let needed = to.len();
-        let short = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to[1..]);
+        let short = graph.rows(Workspace::new(&mut words, &mut indices), &mut to[1..]);
         assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
     }
 

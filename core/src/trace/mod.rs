@@ -2,12 +2,12 @@
 //!
 //! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its step. An access
 //! is a read or a write of a block. A [`Recorder`] writes a trace, and [`liveness`] turns it into blocks with lifetimes.
-//! A [`Detector`] finds the iteration in an endless stream of events. [`graph`] makes the trace of a static graph,
+//! A [`Detector`] finds the iteration in an endless stream of events. A [`Graph`] makes the trace of a static network,
 //! [`order`] finds an order of its operators that needs less memory, and [`parallel`] finds lifetimes for operators
 //! that run at the same time. [`Recorded`] is a trace together with what is known of its operators.
 
 pub(crate) mod dependencies;
-pub mod graph;
+mod graph;
 pub mod liveness;
 mod network;
 pub mod order;
@@ -16,6 +16,7 @@ mod period;
 mod record;
 pub(crate) mod recorded;
 
+pub use network::{Graph, Node, Storage, Tensor};
 pub use period::Detector;
 pub use record::{OUTSIDE, Recorder};
 pub use recorded::{Kind, Operator, Recorded};

@@ -1,4 +1,4 @@
-//! A network as a static graph: operators, and the tensors that they read and write. [`graph`](super::graph) writes the
+//! A network as a static graph: operators, and the tensors that they read and write. `graph` writes the
 //! trace of such a graph, and [`order`](super::order) finds an order of its operators.
 
 /// What an iteration computes: operators that read and write tensors.
@@ -62,7 +62,7 @@ impl Graph<'_> {
         self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()
     }
 
-    /// The most rows that the graph's trace can have. [`graph::rows`](super::graph::rows), which writes the trace, has
+    /// The most rows that the graph's trace can have. [`Graph::rows`](super::Graph::rows), which writes the trace, has
     /// to be lent a slice of at least this length.
     #[must_use]
     pub fn most_rows(&self) -> usize {

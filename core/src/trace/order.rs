@@ -35,7 +35,7 @@ mod exact;
 mod model;
 
 use super::dependencies::{self, Dependencies};
-use super::graph::{Graph, Storage};
+use super::network::{Graph, Storage};
 use super::recorded::Operator;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
@@ -143,7 +143,7 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 }
 
 /// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. If
-/// no operator works in place, the returned max load is that of a trace: the one that [`rows`](super::graph::rows)
+/// no operator works in place, the returned max load is that of a trace: the one that [`Graph::rows`](super::Graph::rows)
 /// writes if the graph lists its operators in the order found.
 ///
 /// `operators` says, by operator number, which operators may work in place. Such an operator takes no memory for its
@@ -153,13 +153,13 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 /// in place, and are not ordered.
 ///
 /// # Errors
-/// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all tensors and
+/// Those of [`Graph::rows`](super::Graph::rows) for a graph that is not valid; [`Error::SizeOverflow`] if all tensors and
 /// workspaces together have 2⁶⁴ bytes or more; [`Error::BufferTooSmall`] if `order` is not as long as the graph has
 /// operators, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::Workspace;
-/// use sublet_core::trace::graph::{Graph, Node, Tensor};
+/// use sublet_core::trace::{Graph, Node, Tensor};
 /// use sublet_core::trace::order::{self, Options};
 /// let tensor = |bytes| Tensor { bytes, ..Tensor::default() };
 /// // Two branches with large intermediate results and small final ones: best run one after the other.
@@ -213,7 +213,7 @@ pub fn least_load(
 ///
 /// ```
 /// use sublet_core::Workspace;
-/// use sublet_core::trace::graph::{Graph, Node, Tensor};
+/// use sublet_core::trace::{Graph, Node, Tensor};
 /// use sublet_core::trace::order::{self, Options, Reuse};
 /// let tensors = [8, 8].map(|bytes| Tensor { bytes, ..Tensor::default() });
 /// let graph = Graph { tensors: &tensors, nodes: &[Node { inputs: &[0], outputs: &[1], ..Node::default() }] };

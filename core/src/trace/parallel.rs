@@ -52,7 +52,7 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// dependencies and streams allow. Blocks whose lifetimes do not overlap can share memory however the operators run.
 /// Writes the lifetimes to `blocks`; writes to `names`, in the same order, the number of the block that has this
 /// lifetime, as [`Graph::blocks`] numbers blocks. Returns how many lifetimes there are, one for each block. Steps are
-/// indices in the topological order in which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors
+/// indices in the topological order in which [`Graph::rows`](super::Graph::rows) runs the operators. Persistent tensors
 /// are always alive; other tensors that no operator uses have no block.
 ///
 /// `streams` says on which stream each operator runs. The operators of one stream run one after the other, in the
@@ -60,12 +60,12 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// entry, is on no stream: it runs whenever its dependencies allow.
 ///
 /// # Errors
-/// Those of [`graph::rows`](super::graph::rows) for a graph that is not valid; [`Error::TooManyBlocks`] also for 2²⁸ or
+/// Those of [`Graph::rows`](super::Graph::rows) for a graph that is not valid; [`Error::TooManyBlocks`] also for 2²⁸ or
 /// more blocks; [`Error::SizeOverflow`] if all blocks together have 2⁶⁴ - 1 bytes or more; [`Error::BufferTooSmall`] if
 /// `blocks` or `names` is shorter than [`Graph::blocks`], or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::trace::graph::{Graph, Node, Tensor};
+/// use sublet_core::trace::{Graph, Node, Tensor};
 /// use sublet_core::trace::parallel;
 /// use sublet_core::{Block, Workspace};
 ///
@@ -392,7 +392,7 @@ fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::graph::{Node, Tensor};
+    use crate::trace::{Node, Tensor};
     use std::vec::Vec;
 
     /// Operator k makes tensor k + 1: 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5.

@@ -11,9 +11,10 @@
 //! most the input's size, and at most its own size less the distance. With several inputs, it shares at most the sum of
 //! these bytes, and at most its own size less the least distance.
 
-use super::{VerifiedPlan, Violation, check_block};
+use super::plan::{VerifiedPlan, check_block};
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
+use crate::violation::Violation;
 use crate::{Block, Constraints, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace that [`verify_overlapping`] needs for a plan of `n` blocks.

@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 use cortex_m_rt::entry;
 use cortex_m_semihosting::{debug, hio};
 use heapless::String;
-use sublet_core::place::small::{self, Span};
+use sublet_core::place::{Span, place_small};
 use sublet_core::trace::{Event, Op, Row};
 
 const ROWS: &[Row] = include!(concat!(env!("OUT_DIR"), "/rows.rs"));
@@ -31,7 +31,7 @@ fn main() -> ! {
     static mut OFFSETS: [u32; BLOCKS] = [0; BLOCKS];
     static mut ORDER: [u32; 2 * BLOCKS] = [0; 2 * BLOCKS];
     lives(SPANS);
-    let placed = small::place(SPANS, 4, OFFSETS, ORDER);
+    let placed = place_small(SPANS, 4, OFFSETS, ORDER);
     if let (Ok(peak), Ok(mut out)) = (placed, hio::hstdout()) {
         let mut line = String::<80>::new();
         let _ = writeln!(line, "{BLOCKS} blocks, peak {peak} bytes");

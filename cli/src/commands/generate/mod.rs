@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use sublet_core::trace::graph::Storage;
+use sublet_core::trace::Storage;
 use sublet_models::{AlexNet, Block, Lstm, Mixer, Network, RegNet, ResNet, Stages, UNet, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::error::RowFault;
+use sublet_core::RowFault;
 use sublet_core::simulate::{Run, Timing};
 use sublet_core::trace::{Row, liveness::Residency};
 use sublet_core::verify::{self, Room};

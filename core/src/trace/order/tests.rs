@@ -1,6 +1,6 @@
 use super::*;
-use crate::trace::graph::{self, Node, Tensor};
 use crate::trace::{Event, Row};
+use crate::trace::{Node, Tensor};
 use std::vec::Vec;
 
 struct Random {
@@ -65,10 +65,10 @@ impl Random {
     fn peak(&self, operators: &[Operator], order: &[u32]) -> u64 {
         let nodes = self.nodes(order);
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
-        let len = graph::workspace(self.tensors.len(), nodes.len(), graph.operands());
+        let len = Graph::workspace(self.tensors.len(), nodes.len(), graph.operands());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut rows = vec![Row::default(); graph.most_rows()];
-        let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
+        let n = graph.rows(Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
         let (mut load, mut peak, mut size) = (0i64, 0, vec![0; graph.blocks()]);
         for (i, r) in rows[..n].iter().enumerate() {
             let bytes = i64::try_from(r.bytes).unwrap();
