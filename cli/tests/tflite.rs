@@ -324,6 +324,36 @@ fn open_shapes_and_texts_are_told() {
     assert!(ran.status == 2 && ran.err.contains("tensor 1:t holds texts"), "{}", ran.err);
 }
 
+/// A shape that the file leaves open is given: what follows is planned for it, and what cannot be told is refused.
+#[test]
+fn a_shape_may_be_given() {
+    let (folder, mut graph) = (Folder::new(), chain(EXP, &[1, 4]));
+    graph.tensors.iter_mut().for_each(|tensor| tensor.signature = &[-1, 4]);
+    let bytes = model(&[graph], None);
+    let given = |shape: &str, more: &[&str]| plan(&folder, &bytes, &[&["--shape", shape], more].concat());
+    // Two of three tensors of 16 bytes are alive at once, and of 48 bytes.
+    assert_eq!(plan(&folder, &bytes, &["--json"]).json()["peak"], 32);
+    for name in ["0:t", "t"] {
+        let ran = given(&format!("{name}=3,4"), &["--json"]);
+        assert_eq!((ran.status, &ran.json()["peak"]), (0, &96.into()), "{ran:?}");
+    }
+    assert!(!given("t=3,4", &[]).out.contains("open"));
+    for (shape, message) in [
+        ("x=3,4", "there is no input x; there are 0:t"),
+        ("t=3", "another number of dimensions"),
+        ("t=0,4", "expected NAME=SIZE"),
+        ("t=4294967295,4294967295", "is too large"),
+    ] {
+        let ran = given(shape, &[]);
+        assert!(ran.status == 2 && ran.err.contains(message), "{ran:?}");
+    }
+    let into = given("t=3,4", &["--output", &folder.path("planned.tflite")]);
+    assert!(into.status == 2 && into.err.contains("cannot hold the plan"), "{into:?}");
+    let csv = folder.path("plan.csv");
+    assert_eq!(given("t=3,4", &["--output", &csv]).status, 0);
+    assert!(folder.read("plan.csv").contains(",48,"), "{}", folder.read("plan.csv"));
+}
+
 #[test]
 fn the_plan_in_a_model_can_be_written_as_a_table_and_is_verified_for_the_kernels_it_relies_on() {
     let folder = Folder::new();

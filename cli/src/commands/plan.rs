@@ -13,8 +13,8 @@ use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
 use crate::input::graph::Arranged;
-use crate::model::Model;
 use crate::model::plan::{PlanError, Planned, Plans};
+use crate::model::{Model, shapes};
 use crate::outcome::{GraphOutcome, Outcome};
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
@@ -34,7 +34,15 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let is_graph = problem.graph.is_some();
     let arranged = arrange(args, &mut problem)?;
     proof::check(args, &problem)?;
-    let model = problem.model.take();
+    let mut model = problem.model.take();
+    if let Some((model, _)) = model.as_deref_mut().filter(|_| !args.model.shape.is_empty()) {
+        if !model.for_tflm || args.output.as_deref().is_some_and(model::is_model) {
+            return Err(Failure::Usage(
+                "--shape is for a .tflite, whose file cannot hold the plan: name a .csv, or --header".into(),
+            ));
+        }
+        shapes::give(model, &args.model.shape).map_err(Failure::Usage)?;
+    }
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
     check_model(args, model.as_deref().map(|(model, _)| model), is_graph)?;
     if !args.banks().is_empty() {

@@ -8,6 +8,7 @@ pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod schedule;
 pub(crate) mod scratch;
+pub(crate) mod shapes;
 pub(crate) mod sharing;
 pub(crate) mod traced;
 pub(crate) mod walk;

@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::model::Means;
 use crate::model::kernels::Kernels;
+use crate::model::shapes;
 use crate::output;
 
 /// The options for models alone.
@@ -33,6 +34,10 @@ pub(crate) struct ModelArgs {
     /// What all names in the header begin with, so that several go into one program
     #[arg(long, value_name = "NAME", value_parser = output::prefix, default_value = "sublet", requires = "header")]
     pub(crate) prefix: String,
+    /// Of a .tflite: an input has this shape in place of the file's, and all other tensors have those that follow; given for
+    /// each such input. The file cannot hold such a plan: it is for --header or a table
+    #[arg(long, value_name = "NAME=SIZES", value_parser = shapes::parse, conflicts_with_all = ["bank", "board"])]
+    pub(crate) shape: Vec<shapes::Given>,
     /// Of a model: the lines that TFLM prints of its plan if built with `TF_LITE_SHOW_MEMORY_USE`; they tell the
     /// scratch of its kernels
     #[arg(long, value_name = "TXT", conflicts_with = "workspace")]
@@ -58,6 +63,7 @@ impl ModelArgs {
         self.overlap.is_none()
             && self.kernels.is_none()
             && !self.replace_plan
+            && self.shape.is_empty()
             && [&self.header, &self.tflm_log, &self.workspace].iter().all(|f| f.is_none())
     }
 
