@@ -187,7 +187,7 @@ if "$tools/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2
             skip "a wheel for $machine: there is no Rust for $target"
             continue
         fi
-        PATH=$tools/bin:$PATH "$tools/bin/maturin" build --quiet --release --locked --zig --target "$target" --compatibility manylinux_2_28 \
+        env -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER PATH="$tools/bin:$PATH" "$tools/bin/maturin" build --quiet --release --locked --zig --target "$target" --compatibility manylinux_2_28 \
             --manifest-path python/Cargo.toml --out "$work/stage/wheels"
         wheel=$(basename "$work"/stage/wheels/sublet-"$version"-*"$machine".whl)
         cp "$work/stage/wheels/$wheel" "$dist"
