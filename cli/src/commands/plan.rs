@@ -29,20 +29,11 @@ use sublet_core::owned::Scratch;
 /// No plan within the capacity, or a file that cannot be read or written.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     each_elsewhere(args)?;
-    let mut problem =
-        if args.banks().is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
+    let mut problem = read(args)?;
     let is_graph = problem.graph.is_some();
     let arranged = arrange(args, &mut problem)?;
     proof::check(args, &problem)?;
-    let mut model = problem.model.take();
-    if let Some((model, _)) = model.as_deref_mut().filter(|_| !args.model.shape.is_empty()) {
-        if !model.for_tflm || args.output.as_deref().is_some_and(model::is_model) {
-            return Err(Failure::Usage(
-                "--shape is for a .tflite, whose file cannot hold the plan: name a .csv, or --header".into(),
-            ));
-        }
-        shapes::give(model, &args.model.shape).map_err(Failure::Usage)?;
-    }
+    let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
     check_model(args, model.as_deref().map(|(model, _)| model), is_graph)?;
     if !args.banks().is_empty() {
@@ -117,6 +108,20 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         voice::note(format!("proof: {said}"));
     }
     Ok(())
+}
+
+/// The input, with the shapes that its inputs are given.
+fn read(args: &PlanArgs) -> Result<Problem, Failure> {
+    let read = if args.banks().is_empty() { input::read } else { input::read_in_banks };
+    let mut problem = read(&args.input)?;
+    if let Some((model, _)) = problem.model.as_deref_mut().filter(|_| !args.model.shape.is_empty()) {
+        if !model.for_tflm || args.output.as_deref().is_some_and(model::is_model) {
+            let message = "--shape is for a .tflite, whose file cannot hold the plan: name a .csv, or --header";
+            return Err(Failure::Usage(message.into()));
+        }
+        shapes::give(model, &args.model.shape).map_err(Failure::Usage)?;
+    }
+    Ok(problem)
 }
 
 /// Writes the rows of the plan, and its certificate, where they are asked for.

@@ -1,9 +1,9 @@
 //! The shapes of a model whose inputs have other ones than its file says. Each operator makes its output's shape of those of its
-//! operands, as TFLite's kernels do when they are prepared; operators whose operands keep their shapes keep theirs.
+//! operands, as the kernels of TensorFlow Lite do when they are prepared; operators whose operands keep their shapes keep theirs.
 
 use std::collections::HashSet;
 
-use super::{Model, Operator, Options, Tensor};
+use super::{Model, Operator, Options, Tensor, Window};
 
 /// The shape of an input, by its name.
 pub(crate) type Given = (String, Vec<u64>);
@@ -78,22 +78,7 @@ fn of_output(model: &Model, operator: &Operator) -> Option<Vec<u64>> {
     let at = |axis: i64| usize::try_from(if axis < 0 { axis + i64::try_from(input.len()).ok()? } else { axis }).ok();
     Some(match (operator.kind.as_str(), &operator.options) {
         ("CONV_2D" | "DEPTHWISE_CONV_2D" | "AVERAGE_POOL_2D" | "MAX_POOL_2D", Options::Window(window)) => {
-            let [batch, height, width, deep] = <[u64; 4]>::try_from(input).ok()?;
-            let weights = operand(1).and_then(|weights| <[u64; 4]>::try_from(weights.shape.as_slice()).ok());
-            let (size, channels) = match (operator.kind.as_str(), weights, window.size) {
-                ("CONV_2D", Some([channels, tall, wide, of]), _) if of == deep => ([tall, wide], channels),
-                ("DEPTHWISE_CONV_2D", Some([_, tall, wide, channels]), _) if channels % deep == 0 => {
-                    ([tall, wide], channels)
-                }
-                (_, None, Some(size)) => (size, deep),
-                _ => return None,
-            };
-            let along = |axis: usize, length: u64| {
-                let reach =
-                    if window.same { 0 } else { size[axis].checked_sub(1)?.checked_mul(window.dilation[axis])? };
-                Some(length.checked_sub(reach).filter(|&l| l > 0)?.div_ceil(window.stride[axis].max(1)))
-            };
-            vec![batch, along(0, height)?, along(1, width)?, channels]
+            of_window(&operator.kind, window, <[u64; 4]>::try_from(input).ok()?, operand(1))?
         }
         ("FULLY_CONNECTED", _) => {
             let weights = shape(1)?;
@@ -132,17 +117,8 @@ fn of_output(model: &Model, operator: &Operator) -> Option<Vec<u64>> {
             input.iter().zip(pairs).map(|(&size, edges)| size.checked_add(edges?)).collect::<Option<_>>()?
         }
         ("CONCATENATION", &Options::Axis(axis)) => {
-            let axis = at(axis)?;
-            let mut whole = input.clone();
-            *whole.get_mut(axis)? = 0;
-            for place in 0..operator.operands.len() {
-                let part = shape(place)?;
-                let others =
-                    |shape: &[u64]| shape.iter().enumerate().filter(|&(i, _)| i != axis).map(|(_, &n)| n).collect();
-                let (a, b): (Vec<u64>, Vec<u64>) = (others(&part), others(&whole));
-                whole[axis] = whole[axis].checked_add(*part.get(axis).filter(|_| a == b)?)?;
-            }
-            whole
+            let parts: Option<Vec<_>> = (0..operator.operands.len()).map(shape).collect();
+            together(&parts?, at(axis)?)?
         }
         ("TRANSPOSE", _) => constant(1)?.iter().map(|&axis| input.get(at(axis)?).copied()).collect::<Option<_>>()?,
         ("MEAN" | "SUM" | "REDUCE_MAX" | "REDUCE_MIN", _) => {
@@ -156,6 +132,40 @@ fn of_output(model: &Model, operator: &Operator) -> Option<Vec<u64>> {
         }
         _ => return None,
     })
+}
+
+/// The shape of a convolution's or a pool's output.
+fn of_window(kind: &str, window: &Window, input: [u64; 4], weights: Option<&Tensor>) -> Option<Vec<u64>> {
+    let [batch, height, width, deep] = input;
+    let weights = weights.and_then(|weights| <[u64; 4]>::try_from(weights.shape.as_slice()).ok());
+    let (size, channels) = match (kind, weights, window.size) {
+        ("CONV_2D", Some([channels, tall, wide, of]), _) if of == deep => ([tall, wide], channels),
+        ("DEPTHWISE_CONV_2D", Some([_, tall, wide, channels]), _) if channels.is_multiple_of(deep) => {
+            ([tall, wide], channels)
+        }
+        (_, None, Some(size)) => (size, deep),
+        _ => return None,
+    };
+    let along = |axis: usize, length: u64| {
+        let reach = if window.same { 0 } else { size[axis].checked_sub(1)?.checked_mul(window.dilation[axis])? };
+        Some(length.checked_sub(reach).filter(|&l| l > 0)?.div_ceil(window.stride[axis].max(1)))
+    };
+    Some(vec![batch, along(0, height)?, along(1, width)?, channels])
+}
+
+/// The shape of parts that lie one behind the other along an axis.
+fn together(parts: &[Vec<u64>], axis: usize) -> Option<Vec<u64>> {
+    let mut whole = parts.first()?.clone();
+    *whole.get_mut(axis)? = 0;
+    for part in parts {
+        let all = whole[axis].checked_add(*part.get(axis)?)?;
+        whole[axis] = part[axis];
+        if whole != *part {
+            return None;
+        }
+        whole[axis] = all;
+    }
+    Some(whole)
 }
 
 /// The shape of an elementwise result.
@@ -173,6 +183,22 @@ fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_rule() {
+        assert_eq!(together(&[vec![1, 2, 3], vec![1, 5, 3]], 1), Some(vec![1, 7, 3]));
+        assert_eq!(
+            [together(&[vec![1, 2], vec![2, 2]], 1), together(&[vec![1]], 1), together(&[], 0)],
+            [None, None, None]
+        );
+        assert_eq!(broadcast(&[4, 1, 3], &[5, 1]), Some(vec![4, 5, 3]));
+        assert_eq!((broadcast(&[2], &[3]), broadcast(&[], &[3])), (None, Some(vec![3])));
+        let window = |same, dilation| Window { same, stride: [2, 1], dilation, size: Some([3, 2]) };
+        assert_eq!(of_window("MAX_POOL_2D", &window(true, [1, 1]), [1, 9, 9, 4], None), Some(vec![1, 5, 9, 4]));
+        assert_eq!(of_window("MAX_POOL_2D", &window(false, [1, 1]), [1, 9, 9, 4], None), Some(vec![1, 4, 8, 4]));
+        assert_eq!(of_window("MAX_POOL_2D", &window(false, [2, 3]), [1, 9, 9, 4], None), Some(vec![1, 3, 6, 4]));
+        assert_eq!(of_window("MAX_POOL_2D", &window(false, [2, 3]), [1, 4, 9, 4], None), None);
+    }
 
     /// From the shapes of their inputs the models of the corpus get the shapes that are in their files, four times the batch takes
     /// four times the memory, and an operator that is not known is named.
