@@ -187,7 +187,10 @@ def _within(
             found = planned(whole, max(inner, 0), ranks)
         except PlanError as e:
             there = f"{said(beside)} of it are for the optimizers' state and gradients that add up"
-            raise PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {e}") from None
+            refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {e}")
+            refusal.least = None if e.least is None else e.least + beside
+            refusal.needed = None if e.needed is None else e.needed + beside
+            raise refusal from None
         final = found.module
         for each in following:
             final = each(final, inputs)

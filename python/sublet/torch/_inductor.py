@@ -226,5 +226,7 @@ class Dry:
             told = "no plan was found" if least is None else f"{least} bytes are the least that was found"
             spent = time.monotonic() - begin > self._seconds
             why = f", in planning={self._seconds:.0f}s" if spent else ""
-            raise PlanError(f"under PyTorch's compiler the step does not stay within {limit} bytes: {told}{why}")
+            refusal = PlanError(f"under PyTorch's compiler the step does not stay within {limit} bytes: {told}{why}")
+            refusal.least = least
+            raise refusal
         return best[1]

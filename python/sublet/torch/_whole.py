@@ -72,7 +72,9 @@ def planned(whole: Whole, limit: int, ranks: Speaking | None = None, reorder: bo
     try:
         fitted: Fit = fit(whole.graph, limit, using=("recompute",), reorder=reorder, keep_persistent=True, alignment=1)
     except PlanError as e:
-        raise PlanError(f"{e} ({_largest(whole)})") from None
+        refusal = PlanError(f"{e} ({_largest(whole)})")
+        refusal.least, refusal.needed = e.least, e.needed
+        raise refusal from None
     steps = steps_of(fitted)
     whole.check_writes(steps)
     if ranks is not None:
