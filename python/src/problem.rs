@@ -8,8 +8,8 @@ use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use sublet_core::Block;
 use sublet_core::rewrite::fit::Means;
-use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Kind, Op, Operator, Row};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 
 use crate::arrays::{Column, Rows};
 use crate::refused;

@@ -90,31 +90,6 @@ pub fn join(blocks: &mut Vec<Block>, joins: u32, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// An instance in which the blocks of `core` are alive only for a short part of a long time. Those that are alive at
-/// the first or last step of `core` live up to 40 steps longer there. `others` small blocks live before or after that
-/// part, and six small ones from before it to after it.
-#[must_use]
-pub fn moment(core: &[Block], others: u32, rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
-    let end = core.iter().map(|b| b.end).max().unwrap_or(0);
-    let mut blocks: Vec<Block> = core
-        .iter()
-        .map(|b| {
-            let early = if b.start == 0 { rng.random_range(0..40) } else { 0 };
-            let late = if b.end == end { rng.random_range(0..40) } else { 0 };
-            Block::new(500 + b.start - early, 500 + b.end + late, b.size)
-        })
-        .collect();
-    for _ in 0..others {
-        let start = if rng.random() { rng.random_range(0..480) } else { 500 + end + rng.random_range(0..500) };
-        blocks.push(Block::new(start, start + rng.random_range(1..20), rng.random_range(1..120)));
-    }
-    for _ in 0..6 {
-        let (start, after) = (rng.random_range(300..500), rng.random_range(0..200));
-        blocks.push(Block::new(start, 500 + end + after, rng.random_range(1..60)));
-    }
-    blocks
-}
-
 /// Writes an instance, `id,lower,upper,size`; ids count from 0.
 ///
 /// # Errors

@@ -9,8 +9,6 @@ pub mod passes;
 pub mod recording;
 pub mod rewritten;
 
-use rand::RngExt;
-use rand_xoshiro::Xoshiro256PlusPlus;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};
 
@@ -40,25 +38,6 @@ pub fn place_with(solver: Solver, blocks: &[Block], options: &Options) -> Result
     assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
     assert!(plan.max_load() <= summary.lower_bound && summary.lower_bound <= summary.peak, "{}", solver.name());
     Ok((summary, offsets))
-}
-
-/// Some twenty blocks of which 1000 bytes are alive at every step, but which do not fit into 1000 bytes. Their least
-/// peak is known: the exact search has proved it for them.
-///
-/// # Panics
-/// As [`place_with`].
-#[must_use]
-pub fn unfitting(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
-    const HEIGHT: u64 = 1000;
-    loop {
-        let (mut blocks, _) = instance::cut(rng.random_range(18..=26), 8, HEIGHT, 1, rng);
-        instance::join(&mut blocks, 20, rng);
-        let options = Options { nodes: 20_000, ..Options::default() };
-        let found = place_with(Solver::Search, &blocks, &options).map(|(found, _)| found);
-        if found.is_ok_and(|found| found.lower_bound > HEIGHT && found.peak == found.lower_bound) {
-            return blocks;
-        }
-    }
 }
 
 /// Verifies a plan, in a workspace that is allocated here.
