@@ -193,7 +193,7 @@ def test_a_time_limit_may_be_longer_than_any_clock() -> None:
 
 def test_more_effort_finds_a_faster_schedule() -> None:
     trace = VGG.replace("vgg16_cifar_train_b100", "googlenet_infer_b1")
-    usual, more = (sublet.fit(trace, "70%", using="swap", effort=effort).overhead for effort in (1, 8))
+    usual, more = (sublet.fit(trace, "75%", using="swap", effort=effort).overhead for effort in (1, 8))
     assert more < usual
     with pytest.raises(ValueError, match=f"effort -1: {WHOLE}"):
         sublet.fit(trace, "70%", effort=-1)
