@@ -107,9 +107,10 @@ pub struct sublet_allocator_params {
 pub enum sublet_state {
     /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
     /// one was dropped; the field `plans` of the sublet_statistics still counts it. A plan is dropped within an
-    /// iteration in three cases: too many requests got no address from it (at least eight, and at least a quarter of
-    /// the number of requests in the plan); more than 16 blocks are alive that the plan has freed by now; or a request
-    /// finds no room outside the plan's arena. It is dropped at the end of an iteration that differed from it, if there
+    /// iteration in four cases: too many requests got no address from it (at least eight, and at least a quarter of
+    /// the number of requests in the plan); as many got none as did, and one more would take memory that no block has
+    /// reached yet; more than 16 blocks are alive that the plan has freed by now; or a request finds no room outside
+    /// the plan's arena. It is dropped at the end of an iteration that differed from it, if there
     /// is no memory for a new plan or nothing to plan. sublet_forget and sublet_adopt drop it too.
     Profile = 0,
     /// A plan is followed: requests get the addresses that the plan has for them.
