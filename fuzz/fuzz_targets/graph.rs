@@ -3,9 +3,9 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Row, parallel};
+use sublet_core::trace::{Graph, Node, Storage, Tensor};
 use sublet_core::{Block, Error};
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::{number, schedule};

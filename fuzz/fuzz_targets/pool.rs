@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use sublet_core::Buffer;
 use sublet_core::Error;
 use sublet_core::Pool;
-use sublet_core::Buffer;
 use sublet_fuzz::number;
 use sublet_fuzz::scratch::Scratch;
 use sublet_fuzz::stream::{Step, Stream};
