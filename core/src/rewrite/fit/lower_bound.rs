@@ -45,10 +45,11 @@ use core::ops::ControlFlow;
 use super::{Means, Options, Using};
 use crate::id::Id;
 use crate::rewrite::ids::BlockId;
-use crate::rewrite::lower_bound::{Away, Delay, Idle, IdleBlocks, IdleId, best_division, bytes};
+use crate::rewrite::lower_bound::{Away, AwayId, Delay, Idle, IdleBlocks, IdleId, best_division, bytes};
 use crate::rewrite::means::recompute::{Recomputer, exact};
 use crate::rewrite::program::Program;
 use crate::rewrite::values::Values;
+use crate::simulate::Device;
 use crate::table::record;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
@@ -198,7 +199,9 @@ fn look(
     let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
     let moves = (0..program.accessing).any(moves);
     let mut closures = Closures::lend(rows.len(), blocks, &mut scratch);
-    closures.find_sources(&network);
+    if using.has(Means::Recompute) {
+        closures.find_sources(&network);
+    }
     let mut kept = 0;
     idle.find(&program, |idle| {
         let counts = !moves && !network.stays(idle.block) && idle.has_value(&program) && idle.is_read(&program);
@@ -226,7 +229,7 @@ fn look(
         if excess == 0 {
             break;
         }
-        returns.away.find_in(operator, &program, &idle);
+        returns.find_in(operator, (&program, &idle), &options.device);
         if each(&returns, excess).is_break() {
             break;
         }
@@ -511,6 +514,9 @@ workspace! {
             by_cost: u32[rows + blocks],
             aside: u32[rows + blocks],
         }
+        records {
+            least_delay[AwayId]: f64[rows + blocks],
+        }
         parts {
             away: Away(rows + blocks),
         }
@@ -535,6 +541,13 @@ impl Returns<'_> {
         let Self { cost, by_cost, aside, .. } = self;
         sort::identity(by_cost, idle.list.len());
         sort::by_key(by_cost, idle.list.len(), aside, |k| cost[IdleId::of(k)]);
+    }
+
+    fn find_in(&mut self, operator: u32, (program, idle): (&Program<'_>, &IdleBlocks<'_>), device: &Device) {
+        self.away.find_in(operator, program, idle);
+        for k in AwayId::each(0..self.away.len) {
+            self.least_delay.set(k, self.away.least_delay(device, k));
+        }
     }
 
     /// In ns and not below `bound`; [`FOREVER`] if it cannot be done.
@@ -563,9 +576,8 @@ impl Returns<'_> {
     fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
         let enough = bytes(excess) * SAFE;
         let most = best_division(overhead, Some(enough), |delay| {
-            let device = &options.device;
-            let whole = |k| self.away.least_delay(device, k) <= overhead;
-            let copied = if self.swaps { self.away.copied_of(device, delay, whole) } else { 0.0 };
+            let whole = |k| self.least_delay.get(k) <= overhead;
+            let copied = if self.swaps { self.away.copied_of(&options.device, delay, whole) } else { 0.0 };
             copied + self.recomputed(delay)
         });
         most >= enough

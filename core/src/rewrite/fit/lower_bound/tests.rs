@@ -89,10 +89,11 @@ fn a_weight_that_is_updated_is_copied_out_once_an_iteration() {
     assert!(bound(&rows(Event::Read), &[], SWAP, 12 * KB) <= 0.0);
 }
 
-#[test]
-fn a_value_is_not_recomputed_from_one_that_is_gone() {
-    let rows = [
-        row(0, Event::Malloc, 0, 0),
+/// A value is made from another of `bytes`, which is not read again and whose operator runs from `begin` to 100.
+fn made_from_another(bytes: u64, begin: u64) -> [Row; 12] {
+    [
+        Row { bytes, ..row(0, Event::Malloc, 0, 0) },
+        row(begin, Event::Write, 0, 0),
         row(100, Event::Write, 0, 0),
         row(100, Event::Malloc, 1, 1),
         row(200, Event::Read, 0, 1),
@@ -103,7 +104,12 @@ fn a_value_is_not_recomputed_from_one_that_is_gone() {
         row(600, Event::Free, 2, 2),
         row(2600, Event::Read, 1, 3),
         row(2600, Event::Free, 1, 3),
-    ];
+    ]
+}
+
+#[test]
+fn a_value_is_not_recomputed_from_one_that_is_gone() {
+    let rows = made_from_another(12 * KB, 100);
     let within = |rerun: bool, using| {
         let operators = [Operator { rerun, ..Operator::default() }, Operator::default()];
         bound(&rows, &operators, using, 24 * KB)
@@ -118,25 +124,8 @@ fn a_value_is_not_recomputed_from_one_that_is_gone() {
 
 #[test]
 fn what_a_value_is_made_from_is_recomputed_too_where_to_keep_it_saves_nothing() {
-    // A value is made from another, which is not read again.
-    let rows = |bytes| {
-        [
-            Row { bytes, ..row(0, Event::Malloc, 0, 0) },
-            row(0, Event::Write, 0, 0),
-            row(100, Event::Write, 0, 0),
-            row(100, Event::Malloc, 1, 1),
-            row(200, Event::Read, 0, 1),
-            row(300, Event::Write, 1, 1),
-            row(300, Event::Free, 0, 1),
-            Row { bytes: 24 * KB, ..row(300, Event::Malloc, 2, 2) },
-            row(600, Event::Write, 2, 2),
-            row(600, Event::Free, 2, 2),
-            row(2600, Event::Read, 1, 3),
-            row(2600, Event::Free, 1, 3),
-        ]
-    };
     let look = |bytes, using| {
-        let (rows, operators) = (rows(bytes), [Operator { rerun: true, ..Operator::default() }; 2]);
+        let (rows, operators) = (made_from_another(bytes, 0), [Operator { rerun: true, ..Operator::default() }; 2]);
         let len = workspace(rows.len(), 3);
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let options = Options { using, ..Options::new(24 * KB, Device::symmetric(12e9)) };
