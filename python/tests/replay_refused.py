@@ -56,9 +56,31 @@ class Collected(Case):
         return self.losses[-1]
 
 
-class Adam(Case):
+class Beside(Case):
+    """An optimizer that was not given to the step."""
+
     def made(self, params: Any) -> torch.optim.Optimizer:
         return torch.optim.Adam(params)
+
+    def kept(self) -> list[Any]:
+        return [self.network]
+
+
+class Norms(Case):
+    """An optimizer that reads the norms of its updates."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Adafactor(params)
+
+
+class Closure(Case):
+    """An optimizer that calls the network."""
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        loss = self.loss(x, y)
+        self.optimizer.step(loss.backward)
+        self.optimizer.zero_grad()
+        return loss.detach()
 
 
 class Item(Case):
@@ -254,6 +276,6 @@ class Little(Case):
         return "1KiB"
 
 
-REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
+REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Beside, Norms, Closure, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
 REFUSED += [Collected, Close, Address, Storage, Shared, Capsule, Options, Wrapped, Packed, Sequences, Reduced, Functional]

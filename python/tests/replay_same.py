@@ -60,6 +60,10 @@ class Case:
     def limit(self) -> str:
         return "100%"
 
+    def kept(self) -> list[Any]:
+        """What the step is given to look at."""
+        return [self.network, self.optimizer]
+
     def after(self) -> None:
         """What is done with the gradients outside of the step."""
 
@@ -307,6 +311,69 @@ class AdamW(Case):
         return torch.optim.AdamW(params, fused=True)
 
 
+class Default(Case):
+    """AdamW as it is by default, whose counters are read in Python, with a rate that changes at each call."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        optimizer = torch.optim.AdamW(params, lr=0.01)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, CALLS)
+        return optimizer
+
+    def change(self, i: int) -> None:
+        if i:
+            self.schedule.step()
+
+
+class Lists(Default):
+    """As before, by operators for lists of tensors; and an argument with flags, which the step reads."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        self.schedule = torch.optim.lr_scheduler.ConstantLR(optimizer := torch.optim.Adam(params, lr=0.01, foreach=True))
+        return optimizer
+
+    def named(self, i: int) -> dict[str, Any]:
+        return {"mask": torch.arange(ROWS) < (ROWS if i < 5 else 9)}
+
+    def step(self, x: Tensor, y: Tensor, mask: Tensor) -> Any:
+        return super().step(x, y) if mask.all() else super().step(x * mask[:, None], y)
+
+
+class Rectified(Default):
+    """RAdam runs other operators from its sixth call on."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer := torch.optim.RAdam(params, lr=0.01), 0.5)
+        return optimizer
+
+
+class Averaged(Default):
+    """ASGD writes over the numbers that it reads in the next step."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        self.schedule = torch.optim.lr_scheduler.ConstantLR(optimizer := torch.optim.ASGD(params, lr=0.1))
+        return optimizer
+
+
+class Both(Default):
+    """Two optimizers, of which one has the weights and one the biases."""
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        params = list(params)
+        self.other = torch.optim.NAdam(params[1::2], lr=0.01)
+        return super().made(params[::2])
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        loss = self.loss(x, y)
+        loss.backward()
+        for each in (self.optimizer, self.other):
+            each.step()
+            each.zero_grad()
+        return loss.detach()
+
+    def kept(self) -> list[Any]:
+        return [*super().kept(), self.other]
+
+
 class Packed(Case):
     """Sequences whose lengths are an argument. Other lengths have the same sum."""
 
@@ -364,4 +431,5 @@ class Normed(Case):
 
 SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
 SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Frozen, Normed]
+SAME += [Default, Lists, Rectified, Averaged, Both]
 SAME += [Scalars, Betas, Attributes, Hooks, Variables, Own, Passed, Lengths]

@@ -21,7 +21,7 @@ import sublet.torch
 def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:
     """All that some calls give, and what is there afterwards."""
     case = make()
-    run: Any = sublet.torch.step(case.step, case.network, case.optimizer, limit=case.limit()) if taped else case.step
+    run: Any = sublet.torch.step(case.step, *case.kept(), limit=case.limit()) if taped else case.step
     torch.manual_seed(1)
     told: list[Tensor] = []
     for i in range(CALLS):

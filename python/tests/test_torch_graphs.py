@@ -446,6 +446,78 @@ def test_a_step_is_recorded_anew_where_what_it_reads_has_changed(monkeypatch: py
         assert train(x) == double(x) != 2 * expected
 
 
+def scheduled(limit: str | None, steps: int = 5, **options: Any) -> tuple[list[Any], Any]:
+    """What a step with AdamW as it is by default and a cosine schedule gives, and the step; without a limit, eagerly."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(*(m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2 * steps)
+    x = torch.randn(1024, 256)
+
+    def train(x: Any) -> Any:
+        loss = network(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    run: Any = train if limit is None else sublet.torch.step(train, network, optimizer, limit=limit, **options)
+    losses = []
+    for _ in range(steps):
+        losses.append(run(x))
+        schedule.step()
+    return [*losses, *network.parameters(), *(x for each in optimizer.state.values() for x in each.values())], run
+
+
+def same(ours: list[Any], theirs: list[Any]) -> bool:
+    return all(map(torch.equal, ours, theirs))
+
+
+def test_a_schedule_of_a_default_optimizer_is_followed_without_a_new_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = []
+    record = sublet.torch.TapedStep._record
+    monkeypatch.setattr(sublet.torch.TapedStep, "_record", lambda *args: recordings.append(1) or record(*args))
+    eager, _ = scheduled(None)
+    assert same(scheduled("80%")[0], eager) and len(recordings) == 1
+    # Without the code of the optimizer its counters stay, and the numbers are those of the recording.
+    monkeypatch.setattr("sublet.torch._tape.repeated", lambda *_: True)
+    assert not same(scheduled("80%")[0], eager)
+
+
+def test_what_a_step_keeps_waits_on_the_host_with_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(sublet.PlanError):
+        scheduled("45%")
+    device: list[int] = []
+    moved: dict[int, int] = {}
+    run = sublet.torch.TapedStep._run
+
+    def watched(call: Any, again: bool, storages: dict[int, Any]) -> None:
+        run(call, again, storages)
+        device.append(sum(storage.nbytes() for storage in storages.values()))
+
+    back = sublet.torch._tape.Away.back
+    monkeypatch.setattr(sublet.torch.TapedStep, "_run", staticmethod(watched))
+    monkeypatch.setattr("sublet.torch._tape.Away.back", lambda away, block: moved.update({block: 1}) or back(away, block))
+    ours, step = scheduled("45%", using=("recompute", "swap"))
+    assert same(ours, scheduled(None)[0])
+    # Parameters and the state of the optimizer are among them, and all are there between two calls.
+    assert moved.keys() & step._recording.before.keys() and moved.keys() - step._recording.before.keys()
+    assert all(step._recording.before[block].nbytes() for block in moved.keys() & step._recording.before.keys())
+    assert max(device) <= step.planned_peak + step._recording.persistent <= step.fitted.limit + step._stay
+    with pytest.raises(sublet.PlanError):
+        scheduled("20%", using=("recompute", "swap"))
+
+
+def test_a_step_that_is_recorded_anew_says_why() -> None:
+    train, x = taped(), torch.randn(4, 8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(6):
+            train._keep[0].train(i != 4)
+            train(x)
+    assert [str(each.message).rpartition(": ")[2] for each in caught] == ["the network"]
+
+
 def test_an_argument_that_begins_within_what_the_step_writes_is_refused() -> None:
     kept = torch.zeros(64)
 

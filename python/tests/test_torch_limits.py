@@ -71,7 +71,7 @@ def told(network: Any, step: Callable[[], None], steps: int = 4) -> list[str]:
     return [str(each.message) for each in caught if each.category is sublet.torch.OverLimit]
 
 
-def compiled(network: nn.Module, limit: int | str) -> Any:
+def compiled(network: Callable[..., Any], limit: int | str) -> Any:
     torch._dynamo.reset()
     return torch.compile(network, backend="sublet", options={"partitioner": sublet.torch.Partitioner(limit)})
 
@@ -147,6 +147,37 @@ def test_a_loss_outside_is_told_by_its_line() -> None:
     model = compiled(network, "100%")
     (text,) = told(network, lambda: nn.functional.cross_entropy(model(x), targets).backward())
     assert "code that is not compiled" in text and "test_torch_limits.py, line" in text
+
+
+def test_gradients_that_a_graph_computes_are_told() -> None:
+    network, x = Layers(), torch.randn(512, WIDTH)
+    params = {name: p.detach() for name, p in network.named_parameters()}
+
+    def gradients(params: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+        return torch.func.grad(lambda p: torch.func.functional_call(network, p, (x,)))(params)
+
+    model = compiled(gradients, "60%")
+    (text,) = told(network, lambda: model(params, x))
+    assert "graph 1 computes gradients itself (torch.func.grad" in text and "by backward()" in text
+
+
+@pytest.mark.parametrize("how", ["warn", "raise"])
+def test_a_network_that_pytorch_compiles_no_more_is_told(how: Any) -> None:
+    network, x = Layers(), torch.randn(512, WIDTH)
+    torch._dynamo.reset()
+    model = sublet.torch.compile(network, "90%", on_exceed=how, dynamic=False)
+    rows = iter((512, 256, 128, 64, 32))
+
+    def steps() -> list[str]:
+        return told(network, lambda: model(x[: next(rows)]).backward(), 5)
+
+    with torch._dynamo.config.patch(recompile_limit=2):
+        if how == "raise":
+            with pytest.raises(sublet.torch.OverLimit, match="runs without a limit from now on"):
+                steps()
+        else:
+            (text,) = steps()
+            assert "compiled it 2 times, which is its torch._dynamo.config.recompile_limit" in text
 
 
 class Recurrent(nn.Module):

@@ -8,6 +8,7 @@ operators waits for these. On the host a copy is done when its operator returns,
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 
 import torch
 from torch.fx.node import has_side_effect
@@ -73,3 +74,62 @@ OUT = torch.ops.sublet.out.default
 LEFT = has_side_effect(torch.ops.sublet.left.default)
 BACK = torch.ops.sublet.back.default
 ARRIVED = has_side_effect(torch.ops.sublet.arrived.default)
+
+
+class Away:
+    """The storages of a replay, of which some wait on the host between their uses."""
+
+    def __init__(self, storages: dict[int, torch.UntypedStorage], stays: Container[int]) -> None:
+        self.storages = storages
+        """By block: its storage, if it is on the device."""
+        self._stays = stays
+        """The blocks that tensors of the caller look at. Their storages stay, without memory."""
+        self._host: dict[int, tuple[torch.device, torch.Tensor]] = {}
+        self._left: set[int] = set()
+        self._copied: dict[int, torch.Tensor] = {}
+        """The results of copies that may not be done."""
+
+    def out(self, block: int) -> None:
+        """Begins a copy to the host."""
+        storage = self.storages[block]
+        self._copied[block] = host = OUT(_bytes(storage))
+        self._host[block] = storage.device, host
+
+    def free(self, block: int) -> None:
+        """Gives up the memory on the device."""
+        if block in self._stays:
+            if block not in self._host:
+                # It is never written over: a schedule takes it to be on the host too.
+                self.out(block)
+            self._left.add(block)
+            self.arrived(block)
+            self.storages[block].resize_(0)
+        elif block in self.storages:
+            self.arrived(block)
+            del self.storages[block]
+
+    def back(self, block: int) -> None:
+        """Begins a copy back."""
+        device, host = self._host[block]
+        self._left.discard(block)
+        storage = self.storages[block] if block in self._stays else torch.UntypedStorage(0, device=device)
+        self.storages[block] = storage
+        storage.resize_(host.numel())
+        made = _bytes(storage)
+        self._copied[block] = _copy(host, made, device, "back") if device.type == "cuda" else made.copy_(host)
+
+    def arrived(self, block: int) -> None:
+        """Lets operators wait until the last copy of a block is done."""
+        if block in self._copied:
+            _wait(self._copied.pop(block), self.storages[block].device)
+
+    def close(self) -> None:
+        """Brings back what tensors of the caller look at."""
+        for block in list(self._left):
+            self.back(block)
+        for block in list(self._copied):
+            self.arrived(block)
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -35,7 +35,7 @@ from ._partition import Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
 from ._ranks import Speaking, check_equal
 from ._symbols import Sizes
-from ._taken import TOLERATED, Graph, OnExceed, Turn, Watch, said
+from ._taken import TOLERATED, Graph, OnExceed, Turn, Watch, every_watch, said
 
 Compiler: TypeAlias = Literal["aot_eager", "inductor"]
 ONE_GRAPH = "another graph ran before it, or it returns no loss alone; make the loss part of the model"
@@ -155,7 +155,6 @@ class Parts(Watch):
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int, int]] = {}
         """By id: an optimizer of the parameters, for how many of them it has a state, and the bytes of that."""
         self._parameters: set[int] = set()
-        _all.add(self)
 
     @property
     def parts(self) -> list[Part]:
@@ -315,12 +314,10 @@ class Parts(Watch):
         return text + "".join(f"; {each}" for each in breaks[:3])
 
 
-_all: weakref.WeakSet[Parts] = weakref.WeakSet()
-
-
 def _has_stepped(optimizer: Optimizer, *_: Any) -> None:
-    for parts in _all:
-        parts.has_stepped(optimizer)
+    for watch in every_watch:
+        if isinstance(watch, Parts):
+            watch.has_stepped(optimizer)
 
 
 register_optimizer_step_post_hook(_has_stepped)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import logging
 import os
 import re
 import sys
@@ -23,7 +24,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext, tracing
+from torch._guards import CompileContext, TracingContext, tracing
+from torch._functorch.eager_transforms import _autograd_grad
 from torch.autograd import Variable
 from torch.autograd.function import BackwardCFunction
 from torch._dynamo.backends.common import aot_autograd
@@ -38,6 +40,12 @@ from ._partition import Partitioner, Report
 OnExceed: TypeAlias = Literal["warn", "raise", "replan"]
 TOLERATED = 1 << 18
 """So many bytes above a limit are not told: Python's own objects take some. On a limit of 128 MiB and more, 0.2 %."""
+GRADIENTS = (torch.autograd.grad, _autograd_grad)
+"""What computes gradients within a graph."""
+COMPUTES = (
+    "computes gradients itself (torch.func.grad, torch.autograd.grad), and runs without a limit; compile the loss alone, and take "
+    "its gradients outside, by backward()"
+)
 OURS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 COMPILED = "<eval_with_key>"
 """How the names of the files begin in which PyTorch's graphs are."""
@@ -133,6 +141,9 @@ class Watch:
         self._again: set[Graph] = set()
         """Graphs whose backward pass ran more often than their forward pass."""
         self._told: set[tuple[str, ...]] = set()
+        self.codes: set[int] = set()
+        """The functions of Python that its graphs were made from, as PyTorch numbers them."""
+        every_watch.add(self)
         self._is_queued = False
 
     @property
@@ -274,10 +285,13 @@ class Watch:
             return
         self._told.add(kind)
         over = f"this step took {said(self.taken)}, {said(self.taken - limit)} more than its limit of {said(limit)}"
-        text = f"sublet: {over}, in {worst.what}{self._where()}: {why}"
+        self.tell(f"{over}, in {worst.what}{self._where()}: {why}")
+
+    def tell(self, what: str) -> None:
+        """Says that the limit does not hold. OverLimit, if that is to be raised."""
         if self.on_exceed == "raise":
-            raise OverLimit(text)
-        warnings.warn(text, OverLimit, stacklevel=2)
+            raise OverLimit(f"sublet: {what}")
+        warnings.warn(f"sublet: {what}", OverLimit, stacklevel=3)
 
     def why(self, worst: Span, limit: int) -> str:
         """Why a step took more than its limit, and what would help."""
@@ -346,6 +360,24 @@ def watch_of(partitioner: Partitioner) -> Watch:
     return _watches.setdefault(partitioner, Watch())
 
 
+every_watch: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+def _gives_up(record: logging.LogRecord) -> bool:
+    """Says that a function runs eagerly from now on. PyTorch tells that by its log alone."""
+    code = CompileContext.current_compile_id()
+    if code is not None and str(record.msg).startswith("torch._dynamo hit config."):
+        option, limit, function, reason = record.args[:4] if isinstance(record.args, tuple) else ("", "", "", "")
+        for watch in [watch for watch in every_watch if code.frame_id in watch.codes]:
+            watch.tell(
+                f"{function} runs without a limit from now on: PyTorch has compiled it {limit} times, which is its "
+                f"torch._dynamo.config.{option}, the last time because {str(reason).strip()}; raise that, or let sizes be dynamic"
+            )
+    return True
+
+
+logging.getLogger("torch._dynamo.convert_frame").addFilter(_gives_up)
+
 TOGETHER = "sublet.torch.compile(model, limit) has one limit over all"
 _watched: weakref.ref[Watch] | None = None
 """The watch whose alarm is set."""
@@ -370,6 +402,13 @@ class Graph:
         self.watch, self.partitioner = watch, partitioner
         watch.graphs.append(self)
         self.number = len(watch.graphs)
+        code = CompileContext.current_compile_id()
+        if code is not None and code.frame_id is not None:
+            if not code.frame_compile_id:
+                # Another function had this number before PyTorch was reset.
+                for other in every_watch:
+                    other.codes.discard(code.frame_id)
+            watch.codes.add(code.frame_id)
         context = TracingContext.try_get()
         mode = None if context is None else context.fake_mode
         self._context = context
@@ -383,6 +422,8 @@ class Graph:
         self.trains = self.has_run = False
         self._modules: list[fx.GraphModule] = []
         self._run = self.compiled(module, inputs)
+        if self.report is None and any(node.target in GRADIENTS for node in module.graph.nodes):
+            watch.tell(f"graph {self.number} {COMPUTES}")
 
     def compiled(self, module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         """The graph, compiled by the partitioner."""

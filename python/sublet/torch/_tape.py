@@ -2,15 +2,18 @@
 
 Every tensor is a storage with a type, an offset, sizes and strides, so that views need no operators. A storage is
 dropped when the schedule frees it. A replay runs the recorded operators on tensors of the recorded shapes and types,
-without autograd and without the network's Python code. Numbers of Python, such as a learning rate, are those of the
-recording. If an option of an optimizer or a number of a network has changed, the step is recorded anew.
+without autograd and without the network's Python code. The numbers of an optimizer, such as a learning rate, are computed by its
+own code at each replay; those of the network are those of the recording. If one of these has changed, the step is recorded anew.
 """
 
 from __future__ import annotations
 
+import warnings
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from dataclasses import fields, replace
+from itertools import zip_longest
 from types import TracebackType
 from typing import Any
 
@@ -20,11 +23,15 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
 
-from .. import Fit, PlanError, Trace, fit
+from .. import Device, Fit, PlanError, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
+from .._results import DEFAULT_DEVICE, bytes_of, max_load
+from ._host import Away
 from ._joint import is_random
-from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, random_states
+from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, device_of, link_costs, random_states
 from ._partition import Step, steps_of
+from ._taken import OverLimit
+from ._update import NO_OPERATORS, NUMBER, Call, Ref, Update, followed, repeated, slice_of
 from ._watch import (
     READS_VALUES,
     Argument,
@@ -35,7 +42,7 @@ from ._watch import (
     look,
     named_tensors,
     names_of,
-    on,
+    optimizer_name,
     other_tensors,
     overlap,
     place,
@@ -64,40 +71,6 @@ LEAST_SCRATCH = 4096
 """Less scratch than this, in bytes, is not recorded: it is the noise of the counter."""
 
 
-@dataclass(frozen=True)
-class Ref:
-    """A tensor of the tape: a block, and how the tensor looks at it."""
-
-    block: int
-    dtype: torch.dtype
-    offset: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    conj: bool
-    """Whether the values are the conjugates of those in the block."""
-    neg: bool
-    """Whether the values are the negatives of those in the block."""
-
-    def on(self, storage: torch.UntypedStorage) -> Tensor:
-        """This tensor on a storage of its block."""
-        return on(storage, self.dtype, self.offset, self.size, self.stride, self.conj, self.neg)
-
-
-@dataclass
-class Call:
-    """An operator of the tape."""
-
-    target: Any
-    args: list[Any]
-    """The arguments as a flat list, in which tensors are refs."""
-    spec: Any
-    results: list[Ref | None]
-    made: set[int]
-    """The blocks that begin here."""
-    grad: bool
-    """Whether autograd was enabled. Some operators keep nothing for their backward pass otherwise: oneDNN's LSTM."""
-
-
 class Recording(TorchDispatchMode):
     """Records what runs inside it: operators, blocks, frees, times, scratch.
 
@@ -120,6 +93,8 @@ class Recording(TorchDispatchMode):
         self.sizes: list[int] = []
         self.refused = ""
         """The first thing that happened and that replays would get wrong, and what to do about it; empty if none."""
+        self.numbers: dict[int, tuple[Any, str]] = {}
+        """By operator that gave a number to Python: the number, and what to say of it."""
         self.speed: Speed | None = None
         """How long operators take, where tensors have no numbers; None if they are measured."""
         self._random: dict[torch.Generator, Tensor] = {}
@@ -150,10 +125,27 @@ class Recording(TorchDispatchMode):
     def trace(self) -> Trace:
         """The recorded iteration as a trace for the planner. The blocks that were there before come first."""
         given = [(0, MALLOC, block, self.sizes[block], -1) for block in self.before]
-        rows = given + self._rows
+        return self._traced(given + self._rows, self._operators)
+
+    def trace_of(self, moving: Collection[int]) -> Trace:
+        """As `trace`, but of the blocks that were there before it has these alone. An operator more at the beginning and one at the
+        end read them: there they are on the device."""
+        operators, last = Operators(), len(self.calls) + 1
+        operators.add("begin")
+        for column in fields(Operators):
+            getattr(operators, column.name).extend(getattr(self._operators, column.name))
+        operators.add("end")
+        rows = [(0, MALLOC, block, self.sizes[block], -1) for block in moving]
+        rows += [(0, READ, block, 0, 0) for block in moving]
+        others = self.before.keys() - moving
+        rows += [(time, event, block, size, op + (op >= 0)) for time, event, block, size, op in self._rows if block not in others]
+        rows += [(self._time_ns, READ, block, 0, last) for block in moving]
+        return self._traced(rows, operators)
+
+    def _traced(self, rows: list[tuple[int, int, int, int, int]], operators: Operators) -> Trace:
         time_ns, event, block, size, op = (list(column) for column in zip(*rows)) if rows else ([], [], [], [], [])
         names = [str(i) for i in range(len(self.sizes))]
-        return Trace(time_ns, event, block, size, op, names, self._operators)
+        return Trace(time_ns, event, block, size, op, names, operators)
 
     @property
     def persistent(self) -> int:
@@ -164,6 +156,15 @@ class Recording(TorchDispatchMode):
     def written(self) -> list[int]:
         """The blocks that were there before the recording and are written over."""
         return sorted({block for _, event, block, _, _ in self._rows if event == WRITE and block in self.before})
+
+    @property
+    def accesses(self) -> tuple[list[set[int]], list[set[int]]]:
+        """By operator: the blocks that it reads, and those that it writes."""
+        reads, writes = ([set[int]() for _ in self.calls] for _ in range(2))
+        for _, event, block, _, op in self._rows:
+            if op >= 0 and event in (READ, WRITE):
+                (reads if event == READ else writes)[op].add(block)
+        return reads, writes
 
     def packs_lengths_of(self, blocks: Iterable[int | None]) -> bool:
         """Whether sequences are packed by lengths that come from one of these blocks."""
@@ -176,11 +177,15 @@ class Recording(TorchDispatchMode):
         packs = (call.args[LENGTHS] for call in self.calls if call.target == aten._pack_padded_sequence.default)
         return any(isinstance(lengths, Ref) and lengths.block in given for lengths in packs)
 
+    def refuse(self, why: str) -> None:
+        """Notes what replays would get wrong."""
+        self.refused = self.refused or why
+
     def tell(self, does: str, instead: str) -> None:
         """A thread takes the values or the memory of a tensor without an operator. That matters where this recording
         would see an operator: not in other threads of the program, nor inside of operators of the user."""
         if not self.refused and self in _get_current_dispatch_mode_stack():
-            self.refused = reader(does, instead)
+            self.refuse(reader(does, instead))
 
     def ref(self, tensor: Tensor) -> Ref | None:
         """The tape's ref for a tensor; None if its storage has no block."""
@@ -192,14 +197,14 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim":
-            # A question about a tensor, which reaches a mode where tensors have no numbers.
+        if func.namespace in NO_OPERATORS:
             return func(*args, **kwargs)
         if self.speed is not None and func is aten._local_scalar_dense.default:
             # Such as the counter of an optimizer; what it is does not change how much memory is taken.
             return 1
-        if not self.refused and torch.Tag.data_dependent_output in func.tags:
-            self.refused = reader(*READS_VALUES)
+        says = reader(*READS_VALUES) if torch.Tag.data_dependent_output in func.tags else ""
+        if says and not self.refused and func is not NUMBER:
+            self.refused = says
         if not self.refused and func.namespace in COLLECTIVES:
             self.refused = f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere"
         if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
@@ -244,7 +249,11 @@ class Recording(TorchDispatchMode):
             self._row(WRITE, [len(self.sizes) - 1], op)
             self._row(FREE, [len(self.sizes) - 1], -1)
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
-        self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made), torch.is_grad_enabled()))
+        results, returns = tree_flatten(out)
+        looks = [self.ref(o) if isinstance(o, Tensor) else None for o in results]
+        self.calls.append(Call(func, refs, spec, looks, returns, set(made), torch.is_grad_enabled()))
+        if func is NUMBER:
+            self.numbers[op] = out, says
         # An operator that writes no block has a number for Python as its result.
         ordered = draws or func.namespace in COLLECTIVES or not written
         self._operators.add(str(func), rerun=self._may_run_again(func, draws, written), ordered=ordered)
@@ -255,6 +264,10 @@ class Recording(TorchDispatchMode):
         """Notes whether something else than the last operator has changed the state of random numbers."""
         if not self.refused and not are_equal(self._random, states):
             self.refused = RESEEDED
+
+    def is_ordered(self, op: int) -> bool:
+        """Whether an operator keeps its place: it draws random numbers, say."""
+        return bool(self._operators.ordered[op])
 
     def _may_run_again(self, func: Any, draws: bool, written: list[int]) -> bool:
         """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a
@@ -320,20 +333,42 @@ def record(*keep: Any) -> Recording:
 class TapedStep:
     """A training step that runs by a plan. See `step`."""
 
-    def __init__(self, function: Callable[..., Any], keep: tuple[Any, ...], limit: int | str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        keep: tuple[Any, ...],
+        limit: int | str,
+        using: str | Iterable[str] = ("recompute",),
+        device: str | Device | None = None,
+    ) -> None:
         self.fitted: Fit | None = None
         """The fit of the recorded step; None until the second call has recorded the step."""
         self._function, self._keep = function, keep
-        self._limit = limit
+        self._limit, self._device = limit, device
+        self._using = (using,) if isinstance(using, str) else tuple(using)
+        self._stay = 0
+        """The bytes that a plan with swaps leaves out, since they stay on the device."""
         self._calls = 0
         self._seen: Marks = []
+        self._updates: list[Update] = []
+        self._computed: set[int] = set()
+        """The operators of optimizers that their code computes."""
+        self._counters: set[int] = set()
+        """The blocks that persist and that these write."""
+        self._skipped: set[int] = set()
+        """The operators of the tape that a replay leaves out, since what they compute is known before it."""
+        self._flags: dict[int, Any] = {}
+        """By operator: a flag that the step has read of its arguments."""
+        self._of_flags: list[int] = []
+        """The operators that these depend on."""
+        self._told: set[str] = set()
 
     @property
     def planned_peak(self) -> int:
         """The most bytes that the replay takes, beside the blocks that persist; 0 before there is a plan."""
         if self.fitted is None:
             return 0
-        return self.fitted.schedule.peak_load - self._recording.persistent
+        return self.fitted.schedule.peak_load + self._stay - self._recording.persistent
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the step: the first call as it is, the second recorded, later ones as replays. The step is recorded anew
@@ -347,24 +382,36 @@ class TapedStep:
         names = names_of(path for path, _ in leaves)
         values = [alone(value, name, self._keep) for name, (_, value) in zip(names, leaves)]
         now = seen(self._keep, self._function)
-        if self.fitted is None or now != self._seen or self._has_changed_tensors():
+        if self.fitted is None:
             return self._record(names, values, spec, now)
-        return self._replay(values, spec)
+        changed = self._changed(now) or self._prepared(values, spec)
+        if not changed:
+            return self._replay(values)
+        if changed not in self._told:
+            self._told.add(changed)
+            text = f"sublet: the step is recorded anew, and takes what it takes without a limit, since this has changed: {changed}"
+            warnings.warn(text, OverLimit, stacklevel=2)
+        return self._record(names, values, spec, now)
 
-    def _has_changed_tensors(self) -> bool:
-        """Whether another tensor than the one that the step has read is now an attribute of a network, or a variable
-        that the step reads."""
-        now = other_tensors(self._keep, self._function)
-        return any(name not in now or place(now[name]) != was for name, was in self._other_tensors.items())
+    def _changed(self, now: Marks) -> str:
+        """What has changed that the recording relies on; empty if nothing. An optimizer that is followed gives its numbers anew."""
+        own = {optimizer_name(self._keep, update.optimizer) for update in self._updates}
+        was, new = ([mark for mark in marks if mark[0] not in own] for marks in (self._seen, now))
+        if was != new:
+            return next(name or "the network" for (name, _), mark in zip_longest(new, was, fillvalue=("", None)) if (name, _) != mark)
+        tensors = other_tensors(self._keep, self._function)
+        return next((n for n, look in self._other_tensors.items() if n not in tensors or place(tensors[n]) != look), "")
 
     def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
         self.fitted = None
         self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
         tensors = other_tensors(self._keep, self._function)
+        optimizers = [each for each in self._keep if isinstance(each, torch.optim.Optimizer)]
         with record(*self._keep, values) as recording, reads_told(recording.tell):
-            result = self._function(*args, **kwargs)
-        self._recording, self._seen, self._spec = recording, before, spec
+            with followed(optimizers, recording) as updates:
+                result = self._function(*args, **kwargs)
+        self._recording, self._seen, self._spec, self._updates = recording, before, spec, updates
         for argument, value in zip(self._arguments, values):
             ref = recording.ref(value) if isinstance(value, Tensor) else None
             argument.block = None if ref is None else ref.block
@@ -373,7 +420,8 @@ class TapedStep:
         self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
         try:
             self._check_recording(values, tensors)
-            self.fitted = fit(recording.trace, self._limit, using=("recompute",), reorder=True, alignment=1)
+            self._fit()
+            self._check_flags()
         except (PlanError, ValueError) as e:
             raise type(e)(f"{e} ({RAN})") from None
         finally:
@@ -381,14 +429,34 @@ class TapedStep:
             for argument in self._arguments:
                 if argument.block is not None:
                     recording.before[argument.block] = torch.UntypedStorage(0)
-        self._steps = steps_of(self.fitted)
         return result
+
+    def _fit(self) -> None:
+        """Plans the recorded step. With swaps, blocks of `keep` may leave the device; others belong to others."""
+        recording = self._recording
+        kept = [x for _, x in named_tensors(self._keep) if "swap" in self._using and x.untyped_storage().resizable()]
+        given = {argument.block for argument in self._arguments}
+        moving = dict.fromkeys(ref.block for ref in map(recording.ref, kept) if ref is not None and ref.block not in given)
+        self._stay = recording.persistent - sum(recording.sizes[block] for block in moving) if moving else 0
+        limit = bytes_of(self._limit, max_load(recording.trace.problem()))
+        if limit <= self._stay:
+            raise PlanError(f"of {limit} bytes, {self._stay} are of arguments and others' tensors, which stay on the device")
+        gpu = next((x.device for x in kept if x.device.type == "cuda"), None)
+        device = self._device or (device_of(link_costs(gpu)) if gpu is not None else None) or DEFAULT_DEVICE
+        trace = recording.trace_of(moving) if moving else recording.trace
+        fitted = fit(trace, limit - self._stay, using=self._using, reorder=True, device=device, alignment=1)
+        steps = steps_of(fitted)
+        if moving:
+            steps = [replace(step, at=step.at - 1) if step.what == "run" else step for step in steps]
+        self._steps = [step for step in steps if step.what != "run" or 0 <= step.at < len(recording.calls)]
+        self.fitted = fitted
 
     def _check_recording(self, values: list[Any], tensors: dict[str, Tensor]) -> None:
         """ValueError if replays would do something else than the step. `tensors` are the attributes of the networks
         before the step."""
         if self._recording.refused:
             raise ValueError(self._recording.refused)
+        self._slice()
         if self._recording.packs_lengths_of(argument.block for argument in self._arguments):
             raise ValueError(PACKED)
         for x in tree_leaves(self._result):
@@ -406,6 +474,36 @@ class TapedStep:
                 raise ValueError(f"the step leaves a gradient at {argument.name}; return it, by torch.autograd.grad")
         self._check_sharing(self._recording.before)
 
+    def _slice(self) -> None:
+        """Finds what numbers of Python depend on: those of optimizers on counters, flags on arguments. ValueError for others."""
+        recording, before = self._recording, self._recording.before.keys()
+        reads, writes = recording.accesses
+        of_updates = {op for update in self._updates for op in update.ops}
+        ends = recording.numbers.keys() & of_updates
+        self._computed, needed = slice_of(ends, of_updates, reads, writes)
+        self._counters = before & set[int]().union(*(writes[op] for op in self._computed))
+        for op in range(len(recording.calls)):
+            if op not in self._computed and not (writes[op].isdisjoint(needed) and reads[op].isdisjoint(self._counters)):
+                raise ValueError(recording.numbers[min(ends)][1])
+        # What makes blocks runs again in its place, for others may read these.
+        self._skipped = {op for op in self._computed if op in ends or not writes[op].isdisjoint(self._counters)}
+        self._flags = {op: value for op, (value, _) in recording.numbers.items() if op not in ends}
+        found, given = slice_of(set(self._flags), range(len(recording.calls)), reads, writes)
+        self._of_flags = sorted(found)
+        self._skipped |= self._flags.keys()
+        changes = not given.isdisjoint(recording.written) or any(recording.is_ordered(op) for op in found - self._flags.keys())
+        for op, value in self._flags.items():
+            if changes or not isinstance(value, bool):
+                raise ValueError(recording.numbers[op][1])
+
+    def _check_flags(self) -> None:
+        """ValueError if flags of the arguments cannot be computed within the limit, before a replay."""
+        assert self.fitted is not None
+        blocks = {block for op in self._of_flags for block in self._recording.calls[op].made}
+        limit = self.fitted.limit + self._stay
+        if self._flags and self._recording.persistent + sum(self._recording.sizes[block] for block in blocks) > limit:
+            raise ValueError(self._recording.numbers[min(self._flags)][1])
+
     def _check_sharing(self, storages: dict[int, torch.UntypedStorage]) -> None:
         """ValueError if an argument shares memory with another block that the step writes over. The plan takes them for
         two blocks, and may put the write before a read of the argument."""
@@ -416,23 +514,48 @@ class TapedStep:
                 if block != argument.block and overlap(storages[argument.block], storages[block]):
                     raise ValueError(f"{argument.name} shares memory with what the step writes over; clone it")
 
-    def _replay(self, values: list[Any], spec: Any) -> Any:
-        recording = self._recording
+    def _prepared(self, values: list[Any], spec: Any) -> str:
+        """Looks at the arguments, and computes what the replay depends on beside tensors: flags and the numbers of optimizers. What
+        of these needs another recording; empty if nothing."""
         if spec != self._spec:
             raise ValueError("the step was recorded with other arguments: their number, names or nesting")
-        storages = dict(recording.before)
+        calls, storages = self._recording.calls, dict(self._recording.before)
         for argument, value in zip(self._arguments, values):
             argument.check(value)
             if argument.block is not None:
                 storages[argument.block] = value.untyped_storage()
         self._check_sharing(storages)
-        # The calls were recorded below autocast: its conversions of types are calls of their own.
         with torch._C._DisableAutocast():
+            for op in self._of_flags:
+                if op not in self._flags:
+                    self._run(calls[op], False, storages)
+                elif calls[op].args[0].on(storages[calls[op].args[0].block]).item() != self._flags[op]:
+                    return "a flag that the step reads of its arguments"
+        is_same = repeated(self._updates, calls, self._computed, self._recording.before, self._counters)
+        return "" if is_same else "what an optimizer runs"
+
+    def _replay(self, values: list[Any]) -> Any:
+        recording = self._recording
+        storages = dict(recording.before)
+        for argument, value in zip(self._arguments, values):
+            if argument.block is not None:
+                storages[argument.block] = value.untyped_storage()
+        away = Away(storages, recording.before)
+        # The calls were recorded below autocast: its conversions of types are calls of their own.
+        with torch._C._DisableAutocast(), closing(away):
             for step in self._steps:
-                if step.what == "run":
-                    self._run(recording.calls[step.at], step.again, storages)
-                elif step.what == "free" and step.at not in recording.before:
-                    storages.pop(step.at, None)
+                if step.what == "run" and step.at not in self._skipped:
+                    call = recording.calls[step.at]
+                    for x in call.args:
+                        if isinstance(x, Ref):
+                            away.arrived(x.block)
+                    self._run(call, step.again, storages)
+                elif step.what == "free":
+                    away.free(step.at)
+                elif step.what == "out":
+                    away.out(step.at)
+                elif step.what == "in":
+                    away.back(step.at)
         return tree_map(lambda x: x.on(storages[x.block]) if isinstance(x, Ref) else x, self._result)
 
     @staticmethod
@@ -446,7 +569,7 @@ class TapedStep:
             # The running statistics are updated once. Batch norm that does not train only reads them.
             args = (*args[:3], None, None, *args[5:])
         with torch.set_grad_enabled(call.grad):
-            outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]
+            outputs = tree_leaves(call.target(*args, **kwargs))
         for ref, output in zip(call.results, outputs):
             if ref is not None and ref.block in call.made:
                 if (ref.size, ref.stride) != (tuple(output.shape), output.stride()):
@@ -460,6 +583,8 @@ def step(
     function: Callable[..., Any],
     *keep: Any,
     limit: int | str,
+    using: str | Iterable[str] = ("recompute",),
+    device: str | Device | None = None,
 ) -> TapedStep:
     """A training step that stays within a limit, optimizer included.
 
@@ -474,8 +599,11 @@ def step(
 
     The first call runs as it is, the second is recorded, later ones replay the recorded operators in the order of the
     fit. `keep` names networks, optimizers and tensors whose values pass from one step to the next. The limit counts
-    what persists, too. The step has to be the same each time: fixed shapes, no values of tensors in Python, gradients
-    set to None at its end, an optimizer that does not read its counters in Python (SGD, or Adam with `fused=True`).
+    what persists, too. The step has to be the same each time: fixed shapes, no values of tensors in Python but flags of its
+    arguments and the counters of optimizers, gradients set to None at its end.
     What replays would get wrong raises ValueError, as far as it can be seen.
+
+    With `using=("recompute", "swap")` tensors of `keep` wait on the host between their uses, and other blocks too: all of
+    `keep` is on the device between two calls. `device` is the one whose copies are simulated, as for `Partitioner`.
     """
-    return TapedStep(function, keep, limit)
+    return TapedStep(function, keep, limit, using, device)

@@ -9,7 +9,7 @@ import os
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -101,11 +101,18 @@ def seen(keep: Iterable[Any], function: Callable[..., Any]) -> Marks:
                 marks.append((name or "the network", _numbers(own)))
                 marks.append((f"the hooks of {name or 'the network'}", _hooks(module)))
         elif isinstance(each, torch.optim.Optimizer):
-            marks += [("the optimizer", _numbers(group)) for group in each.param_groups]
+            marks += [(optimizer_name(keep, each), _numbers(group)) for group in each.param_groups]
             marks.append(("the hooks of the optimizer", _hooks(each)))
     marks.append(("the hooks of all modules", _hooks(torch.nn.modules.module)))
     marks.append(("the variables that it reads", _numbers(outside(function))))
     return marks
+
+
+def optimizer_name(keep: Sequence[Any], optimizer: torch.optim.Optimizer) -> str:
+    """The name for people of an optimizer's options."""
+    optimizers = [each for each in keep if isinstance(each, torch.optim.Optimizer)]
+    number = next(i for i, each in enumerate(optimizers) if each is optimizer)
+    return f"optimizer {number + 1}" if len(optimizers) > 1 else "the optimizer"
 
 
 def outside(function: Callable[..., Any]) -> dict[str, Any]:
@@ -307,9 +314,8 @@ def reader(does: str, instead: str) -> str:
         file = os.path.basename(frame.filename)
         if frame.filename.startswith(OPTIMIZERS) and file != "optimizer.py":
             return (
-                "the optimizer reads its counter in Python, and replays would go on with what was recorded "
-                f"({file}); take Adam, AdamW or Adagrad with fused=True, or SGD, RMSprop, Rprop or Adadelta, or on a "
-                "GPU capturable=True"
+                "the optimizer reads values of tensors in Python, and replays would go on with what was recorded "
+                f"({file}); counters are read anew where the optimizer itself is given to sublet.torch.step"
             )
         if not frame.filename.startswith((TORCH, HERE)):
             return f"the step {does} ({file}, line {frame.lineno}); {instead}"
