@@ -33,7 +33,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch.nn import Parameter
 from torch.utils._pytree import tree_leaves
 
-from .. import _sublet
+from .. import PlanError, _sublet
 from ._measure import HEAP
 from ._partition import Partitioner, Report
 
@@ -93,12 +93,16 @@ class Turn:
         return self.backward is None and self.function is not None and self.function() is None
 
     @property
-    def is_kept(self) -> bool:
-        """Whether most of what the pass keeps was there after its backward pass."""
+    def gradients(self) -> int:
+        """The bytes of the gradients that the backward pass makes, as far as there is a plan."""
+        return 0 if self.graph.report is None else self.graph.report.gradients
+
+    def is_kept(self, gradients: int) -> bool:
+        """Whether most of what the pass keeps was there after its backward pass, beside the gradients that were made until then."""
         report = self.graph.report
         if report is None or self.forward is None or self.after_backward is None:
             return False
-        return self.after_backward.level - self.forward.level - report.gradients > report.kept // 2 > 0
+        return self.after_backward.level - self.forward.level - gradients > report.kept // 2 > 0
 
 
 @dataclass
@@ -298,7 +302,8 @@ class Watch:
         unplanned = next((graph for graph in self.graphs if graph is worst.graph and graph.report is None), None)
         if unplanned is not None:
             return f"graph {unplanned.number} has no plan ({unplanned.unplanned})"
-        if self._again or any(turn.is_kept for turn in self.turns):
+        made = [sum(turn.gradients for turn in self.turns[i:]) for i in range(len(self.turns))]
+        if self._again or any(map(Turn.is_kept, self.turns, made)):
             return "what a forward pass keeps was still there after its backward pass (retain_graph, create_graph)"
         if self.is_shared and worst.graph is not None:
             return "operators took more than was measured, or what is beside them has grown since it was planned"
@@ -430,7 +435,15 @@ class Graph:
         self.watch.compiles()
         self._modules = []
         before = len(self.partitioner.reports)
-        compiled = self._compile(module, inputs)
+        try:
+            compiled = self._compile(module, inputs)
+        except PlanError as e:
+            if self.watch.is_shared:
+                raise
+            breaks = f"; {self.breaks}" if self.breaks else ""
+            refusal = PlanError(f"{e}{breaks}; of a network in several graphs, {TOGETHER}")
+            refusal.least, refusal.needed = e.least, e.needed
+            raise refusal from None
         if len(self.partitioner.reports) > before:
             self.report = self.partitioner.reports[-1]
         elif self.trains:

@@ -207,7 +207,7 @@ class Recording(TorchDispatchMode):
             self.refused = says
         if not self.refused and func.namespace in COLLECTIVES:
             self.refused = f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere"
-        if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
+        if func is aten.lift_fresh.default and self.speed is None and args[0].untyped_storage().resizable():
             # A tensor that is made of Python's numbers, such as torch.tensor(0.0). The step may write over it, so the
             # step gets a copy, and each replay makes that copy again. A storage that cannot be resized is memory of
             # NumPy, and stays shared.
