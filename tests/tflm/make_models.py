@@ -89,11 +89,11 @@ class Builder:
         shape = self.window(self.shape(t), stride) + [channels]
         return self.operator(OPERATORS.DEPTHWISE_CONV_2D, [t, kernel, bias], shape, options, schema.BuiltinOptions.DepthwiseConv2DOptions)
 
-    def pool(self, t, stride=2):
+    def pool(self, t, stride=2, code=OPERATORS.MAX_POOL_2D):
         options = schema.Pool2DOptionsT()
         options.strideW = options.strideH = options.filterWidth = options.filterHeight = stride
         shape = self.window(self.shape(t), stride) + [self.shape(t)[3]]
-        return self.operator(OPERATORS.MAX_POOL_2D, [t], shape, options, schema.BuiltinOptions.Pool2DOptions)
+        return self.operator(code, [t], shape, options, schema.BuiltinOptions.Pool2DOptions)
 
     def add(self, a, b):
         return self.operator(OPERATORS.ADD, [a, b], self.shape(a), schema.AddOptionsT(), schema.BuiltinOptions.AddOptions)
@@ -292,6 +292,10 @@ def moved(kind):
         edges = [(0, 0), (1, 2), (0, 1), (2, 1)]
         shape = [1, 15, 11, 11]
         t = b.operator(o.PADV2, [t, b.numbers(*edges), value], shape, schema.PadV2OptionsT(), types.PadV2Options)
+    elif kind == "elementwise":
+        t = b.add(b.relu(t), b.logistic(t))
+    elif kind == "average_pool":
+        t = b.pool(t, code=o.AVERAGE_POOL_2D)
     elif kind == "concat_first":
         t = b.concat([t, b.logistic(t)], 1)
     elif kind == "concat_last":
@@ -302,6 +306,10 @@ def moved(kind):
     elif kind == "split_last":
         parts = b.several(o.SPLIT, [b.numbers(3), t], [[1, 12, 10, 4]] * 2, options(schema.SplitOptionsT(), numSplits=2), types.SplitOptions)
         t = b.add(*parts)
+    elif kind == "split_v":
+        sizes = [[1, 12, 10, 3], [1, 12, 10, 5]]
+        parts = b.several(o.SPLIT_V, [t, b.numbers(3, 5), b.numbers(3)], sizes, options(schema.SplitVOptionsT(), numSplits=2), types.SplitVOptions)
+        t = b.concat([b.logistic(parts[0]), parts[1]], 3)
     elif kind == "pack":
         t = b.operator(o.PACK, [b.relu(t), b.logistic(t)], [1, 2, 12, 10, 8], options(schema.PackOptionsT(), valuesCount=2, axis=1), types.PackOptions)
     elif kind == "unpack":
@@ -347,7 +355,7 @@ def moved(kind):
 
 
 MOVED = (
-    "pad padv2 concat_first concat_last split_first split_last pack unpack slice strided_slice reversed_slice transpose nearest "
+    "elementwise average_pool pad padv2 concat_first concat_last split_first split_last split_v pack unpack slice strided_slice reversed_slice transpose nearest "
     "bilinear space_to_batch batch_to_space space_to_depth depth_to_space"
 ).split()
 

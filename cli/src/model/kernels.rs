@@ -212,10 +212,10 @@ fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Opt
         let last = written + channels;
         most = most.max(last.saturating_sub(later.unwrap_or(elements)));
         // The case before the pixel's last element is written: for that element the kernel reads the pixel's window
-        // once more, a depthwise kernel from its own channel on.
+        // once more, a kernel other than a convolution over all channels from its own channel on.
         let own = match kind {
-            "DEPTHWISE_CONV_2D" => base(y, x) + (channels - 1) / (channels / depth).max(1),
-            _ => base(y, x),
+            "CONV_2D" => base(y, x),
+            _ => base(y, x) + (channels - 1) / (channels / depth).max(1),
         };
         if channels > 1 {
             most = most.max((last - 1).saturating_sub(own.min(later.unwrap_or(u64::MAX))));

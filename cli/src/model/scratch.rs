@@ -3,15 +3,15 @@
 //! for ESP32-S3.
 
 use super::kernels::{Kernels, padding};
-use super::{Element, Model, Operator, Options, Tensor};
+use super::{Element, Model, Operator, Options, Tensor, Window};
 
 /// What a kernel asks for: the bytes of each buffer; none where it may ask for memory, and it is not known for how much.
 pub(crate) fn asked(model: &Model, operator: &Operator, kernels: Kernels) -> Option<Vec<u64>> {
     let shapes = Shapes { model, operator };
     match kernels {
         Kernels::Reference => reference(shapes),
-        Kernels::CmsisNn => cmsis_nn(shapes).or_else(|| reference(shapes)),
-        Kernels::EspNn => esp_nn(shapes).or_else(|| reference(shapes)),
+        Kernels::CmsisNn => cmsis_nn(shapes),
+        Kernels::EspNn => esp_nn(shapes),
         // What the reference kernels ask for the others ask for too, or for more.
         Kernels::Portable => {
             let [reference, cmsis_nn, esp_nn] =
@@ -144,9 +144,13 @@ struct Image {
     dilation: [u64; 2],
 }
 
+fn four(tensor: &Tensor) -> Option<[u64; 4]> {
+    tensor.shape.as_slice().try_into().ok()
+}
+
 fn image(of: Shapes<'_>) -> Option<Image> {
     let Options::Window(own) = of.operator.options else { return None };
-    let three = |tensor: &Tensor| <[u64; 4]>::try_from(tensor.shape.as_slice()).ok().map(|[_, h, w, c]| [h, w, c]);
+    let three = |tensor: &Tensor| four(tensor).map(|[_, h, w, c]| [h, w, c]);
     let (input, output) = (three(of.operand(0)?)?, three(of.output()?)?);
     let window = own.size.or_else(|| three(of.operand(1)?).map(|[h, w, _]| [h, w]))?;
     let edge = |axis: usize| padding(&own, axis, [input[axis], output[axis]], window[axis]);
@@ -161,26 +165,29 @@ fn cmsis_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
     let is_own = ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "SVDF", "TRANSPOSE_CONV"]
         .contains(&kind)
         || kind == "UNIDIRECTIONAL_SEQUENCE_LSTM";
-    if !is_own || of.is(Element::Float32) {
-        return None;
+    // The first operand of a transposed convolution is the shape of its output.
+    let element = of.operand(if kind == "TRANSPOSE_CONV" { 2 } else { 0 }).map(|input| input.element);
+    if !is_own || element == Some(Element::Float32) {
+        return reference(of);
     }
     // Of weights of 4 bits and activations of 16 nothing is said here.
-    let is_int8 = of.is(Element::Int8) && of.operand(1).is_none_or(|weights| weights.element != Element::Int4);
-    let unknown = || reference(of).filter(|_| false);
-    if !is_int8 {
-        return unknown();
+    if element != Some(Element::Int8) || of.operand(1).is_some_and(|weights| weights.element == Element::Int4) {
+        return None;
     }
     Some(match kind {
-        "CONV_2D" => vec![cmsis_convolution(&image(of)?)],
+        "CONV_2D" => {
+            let image = image(of)?;
+            vec![cmsis_convolution(&image, of.operand(1)?.shape.last() != Some(&image.deep))]
+        }
         "DEPTHWISE_CONV_2D" => {
-            let Image { deep, tall, wide, channels, padding, dilation, .. } = image(of)?;
-            let is_plain = deep == channels && dilation == [1, 1];
+            let image = image(of)?;
+            let Image { deep, tall, wide, channels, padding, dilation, .. } = image;
+            let is_plain = deep == channels && dilation == [1, 1] && of.operand(0)?.shape.first() == Some(&1);
             let is_small = [tall, wide] == [3, 3] && padding.iter().all(|&edge| edge <= 1);
             let dsp = if is_plain && !is_small { product(&[deep, tall, wide, 2]) } else { 0 };
             let helium = if is_plain { product(&[4, 124, tall, wide]) } else { 0 };
             let turned = if deep == 1 && channels > 1 {
-                let whole = Image { dilation: [1, 1], ..image(of)? };
-                cmsis_convolution(&whole).saturating_add(product(&[channels, tall, wide]))
+                cmsis_convolution(&image, false).saturating_add(product(&[channels, tall, wide]))
             } else {
                 0
             };
@@ -201,40 +208,39 @@ fn cmsis_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
             let sums = of.operand(1)?.shape.first()?.saturating_mul(4);
             reference(of)?.into_iter().chain([sums]).collect()
         }
-        "TRANSPOSE_CONV" => return unknown(),
-        _ => reference(of)?,
+        "TRANSPOSE_CONV" => cmsis_transposed(of)?,
+        // An LSTM keeps one of the reference kernel's four buffers in registers.
+        _ => reference(of)?.into_iter().skip(1).collect(),
     })
 }
 
-/// The most that `arm_convolve_wrapper_s8_get_buffer_size` gives on any processor.
-fn cmsis_convolution(image: &Image) -> u64 {
-    let &Image { height, width, deep, tall, wide, columns, padding, stride, dilation, .. } = image;
-    if padding == [0, 0] && [tall, wide] == [1, 1] && dilation == [1, 1] {
+/// The most that `arm_convolve_wrapper_s8_get_buffer_size` gives on any processor: of Helium, whose rows for images of
+/// one row are shorter.
+fn cmsis_convolution(image: &Image, is_grouped: bool) -> u64 {
+    let &Image { deep, tall, wide, padding, stride, dilation, .. } = image;
+    if !is_grouped && padding == [0, 0] && [tall, wide] == [1, 1] && dilation == [1, 1] {
         return if stride == [1, 1] { deep.saturating_mul(4) } else { 0 };
     }
-    let column = product(&[deep, tall, wide]);
-    let whole = (4 * column.next_multiple_of(4)).max(4 * column.next_multiple_of(16));
-    if !(height == 1 && dilation[1] == 1 && tall == 1 && product(&[stride[1], deep]).is_multiple_of(4)) {
-        return whole;
-    }
-    // One row: of Helium the most of the left and the right border.
-    let all = (columns.saturating_sub(1).saturating_mul(stride[1]).saturating_add(wide)).saturating_sub(width);
-    let uneven = all % 2;
-    let pixels = |edge: u64| if edge > 0 { edge.div_ceil(stride[1].max(1)).max(1) } else { 0 };
-    let (left, right) = (pixels(padding[1]), pixels(padding[1] + uneven));
-    if left + right > columns {
-        return whole;
-    }
-    let left_edge = padding[1] * deep;
-    let right_edge = if uneven > 0 { right * deep } else { left_edge };
-    let row = wide.saturating_mul(deep);
-    whole.max((row + left_edge).max(row.saturating_sub(deep) + right_edge))
+    4 * product(&[deep, tall, wide]).next_multiple_of(16)
+}
+
+/// `arm_transpose_conv_s8_get_buffer_size` of Helium, and a copy of the weights: where pixels come to lie at most two apart, the
+/// kernel is a convolution.
+fn cmsis_transposed(of: Shapes<'_>) -> Option<Vec<u64>> {
+    let Options::Window(Window { stride: [down, right], .. }) = of.operator.options else { return None };
+    let ([channels, tall, wide, deep], [.., width, _]) = (four(of.operand(1)?)?, four(of.operand(2)?)?);
+    Some(if down.max(right) <= 2 && deep > 16 {
+        vec![4 * product(&[deep, tall, wide]).next_multiple_of(16), product(&[channels, tall, wide, deep])]
+    } else {
+        let row = product(&[width.saturating_sub(1), right]).saturating_add(wide.max(down));
+        vec![product(&[row, channels, tall.max(down), 4])]
+    })
 }
 
 fn esp_nn(of: Shapes<'_>) -> Option<Vec<u64>> {
     let kind = of.operator.kind.as_str();
     if !of.is(Element::Int8) || !["CONV_2D", "DEPTHWISE_CONV_2D", "SOFTMAX"].contains(&kind) {
-        return None;
+        return reference(of);
     }
     Some(vec![match kind {
         "SOFTMAX" => of.operand(0)?.shape.last()?.saturating_mul(4),
@@ -306,4 +312,42 @@ fn esp_depthwise(image: &Image) -> u64 {
         return bias + 12 * padded + 16;
     }
     if multiplier > 0 && multiplier.is_multiple_of(4) { 2 * (weights + input) + 32 } else { 32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Input, weights, output, stride and dilation; and the most that CMSIS-NN's own functions of July 2026 give, as they
+    /// are compiled for a Cortex-M0+, M4 and M55.
+    #[test]
+    fn cmsis_nn_asks_for_what_its_own_functions_give() {
+        type Case<'a> = (&'a str, [&'a [u64]; 3], [u64; 2], [u64; 2], &'a [u64]);
+        const ONE: [u64; 2] = [1, 1];
+        let cases: [Case<'_>; 10] = [
+            ("CONV_2D", [&[1, 10, 37, 1], &[6, 5, 1, 1], &[1, 10, 19, 6]], [1, 2], ONE, &[64]),
+            ("CONV_2D", [&[1, 12, 25, 16], &[8, 1, 1, 8], &[1, 12, 9, 8]], [1, 3], ONE, &[64]),
+            ("CONV_2D", [&[1, 1, 36, 2], &[8, 1, 1, 2], &[1, 1, 12, 8]], [2, 3], ONE, &[0]),
+            ("DEPTHWISE_CONV_2D", [&[1, 1, 15, 64], &[1, 1, 2, 64], &[1, 1, 14, 64]], ONE, ONE, &[992]),
+            ("DEPTHWISE_CONV_2D", [&[2, 6, 7, 2], &[1, 3, 5, 2], &[2, 6, 3, 2]], [1, 3], ONE, &[0]),
+            ("DEPTHWISE_CONV_2D", [&[1, 1, 15, 1], &[1, 1, 1, 10], &[1, 1, 15, 10]], [3, 1], [2, 1], &[74]),
+            ("TRANSPOSE_CONV", [&[1, 12, 14, 17], &[40, 1, 2, 17], &[1, 24, 28, 40]], [2, 2], ONE, &[192, 1360]),
+            ("TRANSPOSE_CONV", [&[1, 1, 5, 16], &[18, 1, 5, 16], &[1, 3, 15, 18]], [3, 3], ONE, &[3672]),
+            ("FULLY_CONNECTED", [&[1, 1, 4], &[34, 4], &[1, 1, 34]], ONE, ONE, &[272, 16]),
+            ("FULLY_CONNECTED", [&[2, 24], &[38, 24], &[2, 38]], ONE, ONE, &[152]),
+        ];
+        for (kind, shapes, stride, dilation, bytes) in cases {
+            let of = |shape: &[u64], element| Tensor { shape: shape.into(), element, ..Tensor::default() };
+            let tensors = shapes.iter().map(|shape| of(shape, Element::Int8)).chain([of(&[4], Element::Int32)]);
+            let mut model = Model { tensors: tensors.collect(), ..Model::default() };
+            let operands = if kind == "TRANSPOSE_CONV" { [3, 1, 0] } else { [0, 1, 3] }.map(Some).into();
+            let options = Options::Window(Window { same: true, stride, dilation, size: None });
+            let operator = Operator { kind: kind.into(), operands, outputs: vec![2], options, ..Operator::default() };
+            assert_eq!(asked(&model, &operator, Kernels::CmsisNn).as_deref(), Some(bytes), "{kind} {shapes:?}");
+            for (element, bytes) in [(Element::Int16, None), (Element::Float32, Some([].as_slice()))] {
+                [0, 2].into_iter().for_each(|of| model.tensors[of].element = element);
+                assert_eq!(asked(&model, &operator, Kernels::CmsisNn).as_deref(), bytes, "{kind} {element:?}");
+            }
+        }
+    }
 }

@@ -303,6 +303,7 @@ fn told(kind: &str, options: FlatTable<'_>) -> Result<Options, InputError> {
     let (dilation, size) = match kind {
         "CONV_2D" => ([number(5, 1)?, number(4, 1)?], None),
         "DEPTHWISE_CONV_2D" => ([number(6, 1)?, number(5, 1)?], None),
+        "TRANSPOSE_CONV" => ([1, 1], None),
         "AVERAGE_POOL_2D" | "MAX_POOL_2D" => ([1, 1], Some([number(4, 0)?, number(3, 0)?])),
         "CONCATENATION" => return Ok(Options::Axis(options.i32(0, 0)?.into())),
         "PACK" | "UNPACK" => return Ok(Options::Axis(options.i32(1, 0)?.into())),
