@@ -7,7 +7,7 @@ if ! "$python" -c 'import tflite_micro, ai_edge_litert, numpy' 2> /dev/null; the
     "$python" -m pip install --quiet --disable-pip-version-check --pre tflite-micro
     "$python" -m pip install --quiet --disable-pip-version-check ai-edge-litert numpy
 fi
-for name in mlperf_vww_int8 mlperf_resnet8_int8 mlperf_kws_int8 hand_recrop; do
+for name in mlperf_vww_int8 mlperf_resnet8_int8 mlperf_kws_int8 seanet_pad1 hand_recrop; do
     if [ -f "${SUBLET_DATA:-}/edge/$name.tflite" ]; then
         models+=("$SUBLET_DATA/edge/$name.tflite")
     else

@@ -33,6 +33,7 @@ MOST = {
     "hand_recrop": (787488, 807472),
     "mlperf_resnet8_int8": (33312, None),
     "mlperf_kws_int8": (9792, None),
+    "seanet_pad1": (5184, 6096),
     "iris_landmark": (524416, 609616),
     "face_landmark": (1179712, 1237072),
 }

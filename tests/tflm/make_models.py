@@ -355,8 +355,8 @@ def moved(kind):
 
 
 MOVED = (
-    "elementwise average_pool pad padv2 concat_first concat_last split_first split_last split_v pack unpack slice strided_slice reversed_slice transpose nearest "
-    "bilinear space_to_batch batch_to_space space_to_depth depth_to_space"
+    "elementwise average_pool pad padv2 concat_first concat_last split_first split_last split_v pack unpack slice "
+    "strided_slice reversed_slice transpose nearest bilinear space_to_batch batch_to_space space_to_depth depth_to_space"
 ).split()
 
 

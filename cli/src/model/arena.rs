@@ -2,8 +2,8 @@
 //!
 //! The head has the tensors and the scratch of kernels, or what the planner works on while it plans. The tail has the
 //! interpreter's own structures and what kernels keep; it grows downwards while the model is prepared. What counts is
-//! the most of both together at any moment. The structures are those of TFLM's sources of August 2026, laid out as C++
-//! lays them out on 32 and on 64 bits.
+//! the most of both together at any moment. The structures are those of TFLM's sources of August 2026 (`FULLY_CONNECTED` of
+//! October, whose parameters are larger), laid out as C++ lays them out on 32 and on 64 bits.
 
 use std::collections::HashSet;
 
@@ -15,18 +15,20 @@ use super::{Element, Model, Operator, Options, Tensor};
 pub(crate) enum Host {
     /// On a microcontroller, with pointers of 4 bytes.
     Firmware,
+    /// The same by compilers whose enums are as short as their values allow, such as GCC for Cortex-M.
+    ShortEnums,
     /// In TFLM's Python package, on 64 bits, where the interpreter also records what it allocates.
     Python,
 }
 
 impl Host {
     fn word(self) -> u64 {
-        if self == Self::Firmware { 4 } else { 8 }
+        if self == Self::Python { 8 } else { 4 }
     }
 }
 
-/// A structure of C: a letter for each field. `p` is a pointer or a size, `d` has 8 bytes, `i` and `f` 4, `h` 2, `b` 1. `C`
-/// and `c` are a pointer and a number that only an interpreter for compressed weights has, as that of the Python package.
+/// A structure of C: a letter for each field. `p` is a pointer or a size, `e` an enum, `d` has 8 bytes, `i` and `f` 4, `h` 2,
+/// `b` 1. `C` and `c` are a pointer and a number that only an interpreter for compressed weights has, as that of the Python package.
 type Layout = &'static str;
 
 const ALLOCATOR: Layout = "pppppppp i";
@@ -36,9 +38,9 @@ const MICRO_ALLOCATOR: Layout = "ppppp b ppp";
 const RECORDING_MICRO_ALLOCATOR: Layout = "ppppp p ppp p ppp ppp ppp ppp ppp ppp CCC ppp";
 const BUILTIN_DATA_ALLOCATOR: Layout = "pp";
 const SUBGRAPH: Layout = "pp C";
-const EVAL_TENSOR: Layout = "pp i";
+const EVAL_TENSOR: Layout = "pp e";
 const NODE: Layout = "pppppp i p";
-const TENSOR: Layout = "ip fi pp p ii b";
+const TENSOR: Layout = "ep fi pp p ee b";
 const QUANTIZATION: Layout = "pp i";
 const SCRATCH_REQUEST: Layout = "p ii";
 const SCRATCH_HANDLE: Layout = "p";
@@ -61,25 +63,25 @@ const LSTM: Layout = "biiii fhi i \
 /// Operators: the parameters that TFLM copies from the file, and what the kernel keeps of its own.
 const KERNELS: [(&str, Layout, Layout); 98] = [
     ("ABS", "", "iiii b ii"),
-    ("ADD", "i b", "b iiiiiiiiiiii ff"),
-    ("ARG_MAX", "i", ""),
-    ("ARG_MIN", "i", ""),
+    ("ADD", "e b", "b iiiiiiiiiiii ff"),
+    ("ARG_MAX", "e", ""),
+    ("ARG_MIN", "e", ""),
     ("ASSIGN_VARIABLE", "", "c"),
-    ("AVERAGE_POOL_2D", "iiiiii iiii", "iiii ii ff"),
+    ("AVERAGE_POOL_2D", "eiiiie iiii", "iiii ii ff"),
     ("BATCH_TO_SPACE_ND", "", ""),
     ("BROADCAST_ARGS", "", ""),
     ("BROADCAST_TO", "", ""),
     ("CALL_ONCE", "i", "i b"),
-    ("CAST", "ii", ""),
+    ("CAST", "ee", ""),
     ("CEIL", "", ""),
-    ("CONCATENATION", "ii", "i pp ii f cccccccccc"),
-    ("CONV_2D", "iiiiiii", CONVOLUTION),
+    ("CONCATENATION", "ie", "i pp ii f cccccccccc"),
+    ("CONV_2D", "eiieiie", CONVOLUTION),
     ("COS", "", ""),
     ("CUMSUM", "bb", "iiiiiiiii"),
-    ("DEPTHWISE_CONV_2D", "iiiiiii", CONVOLUTION),
+    ("DEPTHWISE_CONV_2D", "eiiieii", CONVOLUTION),
     ("DEPTH_TO_SPACE", "i", ""),
     ("DEQUANTIZE", "", "di iii"),
-    ("DIV", "i", "iiiiiii"),
+    ("DIV", "e", "iiiiiii"),
     ("DYNAMIC_UPDATE_SLICE", "", ""),
     ("ELU", "", "dddddddddddddddddddddddddddddddd"),
     ("EQUAL", "", "iiiiiii b"),
@@ -89,15 +91,15 @@ const KERNELS: [(&str, Layout, Layout); 98] = [
     ("FLOOR", "", ""),
     ("FLOOR_DIV", "", ""),
     ("FLOOR_MOD", "", ""),
-    ("FULLY_CONNECTED", "ii bb i pp", "iiiiiiiii pp b cc"),
+    ("FULLY_CONNECTED", "ee bb e pi", "iiiiiiiii pp b cc"),
     ("GATHER", "ii", ""),
     ("GATHER_ND", "", ""),
     ("GREATER", "", "iiiiiii b"),
     ("GREATER_EQUAL", "", "iiiiiii b"),
     ("HARD_SWISH", "", "hhh i h i"),
     ("IF", "ii", "ii"),
-    ("L2_NORMALIZATION", "i", "i"),
-    ("L2_POOL_2D", "iiiiii iiii", ""),
+    ("L2_NORMALIZATION", "e", "i"),
+    ("L2_POOL_2D", "eiiiie iiii", ""),
     ("LEAKY_RELU", "f", "iiiiii"),
     ("LESS", "", "iiiiiii b"),
     ("LESS_EQUAL", "", "iiiiiii b"),
@@ -108,11 +110,11 @@ const KERNELS: [(&str, Layout, Layout); 98] = [
     ("LOGISTIC", "", "iiii"),
     ("LOG_SOFTMAX", "", ""),
     ("MAXIMUM", "", ""),
-    ("MAX_POOL_2D", "iiiiii iiii", "iiii ii ff"),
+    ("MAX_POOL_2D", "eiiiie iiii", "iiii ii ff"),
     ("MEAN", "b", "iiiii i f i f ii"),
     ("MINIMUM", "", ""),
-    ("MIRROR_PAD", "i", "iiiii"),
-    ("MUL", "i", "iiiiiii ff"),
+    ("MIRROR_PAD", "e", "iiiii"),
+    ("MUL", "e", "iiiiiii ff"),
     ("NEG", "", ""),
     ("NOT_EQUAL", "", "iiiiiii b"),
     ("PACK", "ii", ""),
@@ -133,7 +135,7 @@ const KERNELS: [(&str, Layout, Layout); 98] = [
     ("ROUND", "", ""),
     ("RSQRT", "", "iiii b ii"),
     ("SELECT_V2", "", "b"),
-    ("SHAPE", "i", ""),
+    ("SHAPE", "e", ""),
     ("SIN", "", ""),
     ("SLICE", "", ""),
     ("SOFTMAX", "f", "d iiiiii f ppppp"),
@@ -146,13 +148,13 @@ const KERNELS: [(&str, Layout, Layout); 98] = [
     ("SQUARED_DIFFERENCE", "", ARITHMETIC),
     ("SQUEEZE", "iiiiiiii i", ""),
     ("STRIDED_SLICE", "iiiii b", "b iiiii b iiiii b iiiii hhhhh b"),
-    ("SUB", "i b", "b iiiiiiiiiiii"),
+    ("SUB", "e b", "b iiiiiiiiiiii"),
     ("SUM", "b", "iiiii i f i f ii"),
-    ("SVDF", "ii b", "iiiiiiiii"),
+    ("SVDF", "ie b", "iiiiiiiii"),
     ("TANH", "", "iiii"),
     ("TRANSPOSE", "", ""),
-    ("TRANSPOSE_CONV", "iiiii", "b hhhhhhhh iiiiiii ff i cc i pp"),
-    ("UNIDIRECTIONAL_SEQUENCE_LSTM", "i ff bbb", LSTM),
+    ("TRANSPOSE_CONV", "eiiee", "b hhhhhhhh iiiiiii ff i cc i pp"),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", "e ff bbb", LSTM),
     ("UNPACK", "ii", ""),
     ("VAR_HANDLE", "pp", "i"),
     ("WHILE", "ii", "ii"),
@@ -183,9 +185,10 @@ fn layout(fields: Layout, host: Host) -> [u64; 2] {
     for field in fields.chars() {
         let bytes = match field {
             'p' => host.word(),
-            'C' | 'c' if host == Host::Firmware => continue,
+            'C' | 'c' if host != Host::Python => continue,
+            'e' if host == Host::ShortEnums => 1,
             'd' | 'C' => 8,
-            'i' | 'f' | 'c' => 4,
+            'e' | 'i' | 'f' | 'c' => 4,
             'h' => 2,
             'b' => 1,
             // A structure within ends here, at a multiple of 8 bytes.
@@ -250,7 +253,7 @@ const MOST: u64 = 1 << 40;
 pub(crate) fn least(model: &Model, head: u64, scratch: &[(u32, u64)], host: Host) -> Result<u64, String> {
     let mut arena = Arena { host, tail: 0, least: 0 };
     let own: [Layout; 3] = match host {
-        Host::Firmware => [ALLOCATOR, PLANNER, MICRO_ALLOCATOR],
+        Host::Firmware | Host::ShortEnums => [ALLOCATOR, PLANNER, MICRO_ALLOCATOR],
         Host::Python => [RECORDING_ALLOCATOR, PLANNER, RECORDING_MICRO_ALLOCATOR],
     };
     for fields in own {
@@ -377,9 +380,17 @@ mod tests {
 
     #[test]
     fn structures_are_laid_out_as_on_the_machine() {
-        for (fields, sizes) in [(EVAL_TENSOR, [12, 24]), (NODE, [32, 64]), (TENSOR, [40, 64]), (CONVOLUTION, [56, 80])]
-        {
-            assert_eq!([Host::Firmware, Host::Python].map(|host| layout(fields, host)[0]), sizes, "{fields}");
+        let hosts = [Host::Firmware, Host::ShortEnums, Host::Python];
+        for (fields, sizes) in [
+            (EVAL_TENSOR, [12, 12, 24]),
+            (NODE, [32, 32, 64]),
+            (TENSOR, [40, 32, 64]),
+            (CONVOLUTION, [56, 56, 80]),
+            ("e b", [8, 2, 8]),
+            // The parameters of `FULLY_CONNECTED`.
+            ("ee bb e pi", [24, 16, 32]),
+        ] {
+            assert_eq!(hosts.map(|host| layout(fields, host)[0]), sizes, "{fields}");
         }
         assert_eq!(layout(ARITHMETIC, Host::Firmware), [104, 8]);
         assert_eq!(layout("b hi", Host::Firmware), [8, 4]);

@@ -39,6 +39,9 @@ pub(crate) struct ModelOutcome {
     /// The whole arena of TFLM on 32 bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     arena: Option<ArenaOutcome>,
+    /// The same where enums are as short as their values allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arena_short_enums: Option<ArenaOutcome>,
     /// The whole arena of TFLM's Python package, on 64 bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     arena_64: Option<ArenaOutcome>,
@@ -66,7 +69,7 @@ pub(crate) struct ModelOutcome {
 }
 
 /// The least `kTensorArenaSize` that runs, in bytes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct ArenaOutcome {
     /// With TFLM's own planner.
     unplanned: u64,
@@ -255,13 +258,16 @@ impl ModelOutcome {
             let bytes = |head| arena::least(model, head, scratch, host);
             Ok(ArenaOutcome { unplanned: bytes(greedy)?, planned: bytes(head.min(greedy))? })
         };
-        let arena = [host(Host::Firmware), host(Host::Python)];
+        let arenas = [Host::Firmware, Host::ShortEnums, Host::Python].map(host);
+        let arena_unknown = arenas.iter().find_map(|arena| arena.clone().err()).filter(|_| model.for_tflm);
+        let [arena, arena_short_enums, arena_64] = arenas.map(|arena| arena.ok().filter(|_| model.for_tflm));
         Self {
             tflm_greedy: (model.for_tflm && kernels::compiled(model).next().is_none()).then_some(greedy),
             tflm_head: model.for_tflm.then_some(head),
-            arena: arena[0].as_ref().ok().copied().filter(|_| model.for_tflm),
-            arena_64: arena[1].as_ref().ok().copied().filter(|_| model.for_tflm),
-            arena_unknown: arena.into_iter().find_map(Result::err).filter(|_| model.for_tflm),
+            arena,
+            arena_short_enums,
+            arena_64,
+            arena_unknown,
             lacking: if model.for_tflm { arena::lacking(model) } else { Vec::new() },
             left_to_tflm: model.for_tflm && !kept && is_left_to_tflm(model, scratch, planned),
             kept,
@@ -288,9 +294,11 @@ impl ModelOutcome {
                 self.tflm_greedy.map_or(String::new(), |greedy| format!("{} by its own planner, ", size(greedy)));
             writeln!(out, "TFLM      {greedy}{} with this plan", size(head))?;
         }
-        if let Some(ArenaOutcome { unplanned, planned }) = self.arena {
+        let short = self.arena_short_enums.filter(|&short| Some(short) != self.arena);
+        for (arena, by) in [(self.arena, ""), (short, " with short enums, as by GCC for Cortex-M")] {
+            let Some(ArenaOutcome { unplanned, planned }) = arena else { continue };
             let more = if self.may_ask.is_empty() { "" } else { ", and what kernels ask for" };
-            writeln!(out, "arena     kTensorArenaSize {planned}{more}; {unplanned} without a plan; on 32 bits")?;
+            writeln!(out, "arena     kTensorArenaSize {planned}{more}; {unplanned} without a plan; on 32 bits{by}")?;
         }
         if let Some(kind) = &self.arena_unknown {
             writeln!(out, "arena     not known: nobody has looked at what the kernel of {kind} keeps")?;
