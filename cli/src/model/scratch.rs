@@ -345,7 +345,9 @@ mod tests {
             let operator = Operator { kind: kind.into(), operands, outputs: vec![2], options, ..Operator::default() };
             assert_eq!(asked(&model, &operator, Kernels::CmsisNn).as_deref(), Some(bytes), "{kind} {shapes:?}");
             for (element, bytes) in [(Element::Int16, None), (Element::Float32, Some([].as_slice()))] {
-                [0, 2].into_iter().for_each(|of| model.tensors[of].element = element);
+                for changed in [0, 2] {
+                    model.tensors[changed].element = element;
+                }
                 assert_eq!(asked(&model, &operator, Kernels::CmsisNn).as_deref(), bytes, "{kind} {element:?}");
             }
         }
