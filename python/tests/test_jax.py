@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -87,9 +88,10 @@ def test_a_step_takes_less_than_by_checkpoints_of_its_layers() -> None:
     assert within(step, limit, *args).footprint <= limit < by_hand.footprint
 
 
-def ran(flags: str, *args: str) -> list[dict[str, Any]]:
-    """The lines of the script of the steps, in a process of its own."""
-    environment = {**os.environ, "XLA_FLAGS": flags}
+@cache
+def ran(*args: str) -> list[dict[str, Any]]:
+    """The lines of the script of the steps, in a process of its own, without flags of XLA."""
+    environment = {**os.environ, "XLA_FLAGS": ""}
     if "SUBLET_HEAP" in os.environ:
         environment["LD_PRELOAD"] = os.environ["SUBLET_HEAP"]
     script = [sys.executable, str(HERE / "jax_steps.py"), *args]
@@ -98,16 +100,19 @@ def ran(flags: str, *args: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+RAN = ("residual", "50%"), ("scanned-residual", "30%")
+
+
 def test_no_flag_of_xla_is_needed() -> None:
-    whole, half = ran("", "residual", "50%")
-    assert half["footprint"] * 2 <= whole["footprint"] and half["unequal"] == 0
+    (whole, half), (_, scanned) = (ran(*args) for args in RAN)
+    assert half["footprint"] * 2 <= whole["footprint"] and scanned["footprint"] <= 16.6e6
+    assert half["unequal"] == scanned["unequal"] == 0
 
 
 @pytest.mark.skipif("SUBLET_HEAP" not in os.environ, reason="SUBLET_HEAP does not name the counter of the heap")
 def test_the_heap_of_a_step_falls_with_its_limit() -> None:
-    for name in ("residual", "scanned-residual"):
-        whole, half = ran("", name, "50%")
-        assert half["heap"] < 0.6 * whole["heap"]
+    for whole, less in (ran(*args) for args in RAN):
+        assert less["heap"] < 0.6 * whole["heap"]
 
 
 def test_a_program_within_the_limit_stays_as_it_is() -> None:
@@ -168,6 +173,17 @@ def test_what_xla_keeps_is_read_from_its_program() -> None:
     names = [equation.name for equation in equations if equation in seen.stored]
     assert names.count("dot_general") == 2 and "pad" not in names
     assert "pad" in [equation.name for equation in seen.fused] and not seen.exchanges
+
+
+def test_memory_that_saves_little_time_is_left_free() -> None:
+    step, args = jax_steps.residual(layers=8, batch=512, scanned=True)
+    fastest, half = (within(step, "60%", *args, slower=slower) for slower in (0, 0.5))
+    assert fastest.overhead < half.overhead and fastest.footprint > half.footprint
+    # Of the limit little is left, or of the time.
+    assert fastest.footprint > 0.9 * 0.6 * fastest.original_footprint
+    assert 1.3 < (1 + half.overhead) / (1 + fastest.overhead) <= 1.5
+    with pytest.raises(ValueError, match="slower: expected .* found -1"):
+        sublet.jax.fit(step, "60%", *args, slower=-1)
 
 
 def test_a_limit_that_cannot_be_read_is_refused_before_anything_is_compiled() -> None:
@@ -308,6 +324,53 @@ def test_scans_in_a_row_and_in_each_other_keep_less() -> None:
     assert {scan.length for scan in loops(nested, "20%")[0].scans} == {3, 16}
 
 
+def experts(x: Any, own: Any) -> Any:
+    up, down, router = own
+    best, which = jax.lax.top_k(jax.nn.softmax(x @ router), 2)
+    parts = (jax.nn.one_hot(which, len(up)) * best[..., None]).sum(1)
+    hidden = jax.nn.gelu(jnp.einsum("td,edf->tef", x, up))
+    return x + jnp.einsum("tef,efd,te->td", hidden, down, parts), None
+
+
+def mixture() -> tuple[Any, Any]:
+    weights = normal(0, 6, 4, 32, 64), normal(1, 6, 4, 64, 32), normal(2, 6, 32, 4)
+    return lambda weights, x: (jax.lax.scan(experts, x, weights)[0] ** 2).mean(), (weights, normal(3, 512, 32))
+
+
+def recurrent() -> tuple[Any, Any]:
+    def cell(weights: Any, state: Any, x: Any) -> Any:
+        gates = jax.nn.sigmoid(x @ weights[0] + state[0] @ weights[1])
+        i, f, g, o = jnp.split(gates, 4, -1)
+        memory = f * state[1] + i * (2 * g - 1)
+        return (o * jnp.tanh(memory), memory), o
+
+    def loss(weights: Any, xs: Any) -> Any:
+        zeros = jnp.zeros((32, 64))
+        (last, _), gates = jax.lax.scan(partial(cell, weights), (zeros, zeros), xs)
+        return (last**2).mean() + (gates**3).mean()
+
+    return loss, ((normal(0, 32, 256), normal(1, 64, 256)), normal(2, 60, 32, 32))
+
+
+def translated() -> tuple[Any, Any]:
+    def loss(weights: Any, xs: Any) -> Any:
+        read, _ = jax.lax.scan(lambda x, weight: (gelu(x, weight), None), xs[0], weights[0])
+        told, _ = jax.lax.scan(lambda x, weight: (gelu(x, weight) + read, None), xs[1], weights[1])
+        return (told**2).mean()
+
+    return loss, (0.1 * normal(0, 2, 8, 64, 64), normal(1, 2, 1024, 64))
+
+
+@pytest.mark.parametrize("program", [mixture, recurrent, translated])
+def test_loops_of_experts_of_a_memory_and_of_two_parts(program: Any) -> None:
+    loss, args = program()
+    step = jax.value_and_grad(loss)
+    fitted = within(step, "50%", *args)
+    assert fitted.scans and fitted.plan is None
+    expected = jax.jit(step)(*args)
+    assert unequal(expected, fitted(*args)) <= 1e-6 < unequal(expected, fitted(args[0], 1.01 * args[1]))
+
+
 def test_scans_in_the_body_of_a_scan_keep_less() -> None:
     def layers(weights: Any, x: Any) -> Any:
         return (jax.lax.scan(lambda x, weight: (gelu(x, weight), None), x, weights)[0] ** 2).mean()
@@ -323,8 +386,8 @@ def test_scans_in_the_body_of_a_scan_keep_less() -> None:
     assert fitted.scans and unequal(jax.jit(step)(*args), fitted(*args)) <= 1e-6
 
 
-@pytest.mark.parametrize(("steps", "least"), [(1, 0.06), (5, 0.083)])
-def test_many_steps_of_one_number(steps: int, least: float) -> None:
+@pytest.mark.parametrize(("steps", "limit", "least"), [(1, "6%", 0.06), (5, "15%", 0.083)])
+def test_many_steps_of_one_number(steps: int, limit: str, least: float) -> None:
     first = normal(0, 300, 100)
 
     def step(state: Any, _: Any) -> Any:
@@ -338,7 +401,8 @@ def test_many_steps_of_one_number(steps: int, least: float) -> None:
             state, _ = jax.lax.scan(step, state, length=100 // steps)
         return state[0].sum()
 
-    fitted = within(jax.value_and_grad(loss), f"{100 * least}%", 0.8)
+    fitted = within(jax.value_and_grad(loss), limit, 0.8)
+    assert fitted.footprint <= least * fitted.original_footprint
     assert unequal(jax.jit(jax.value_and_grad(loss))(0.8), fitted(0.8)) == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ from .._results import fit as fit_graph
 from .._sublet import PlanError
 from ._report import Scan, report, scans_of
 from ._scans import Chain, Mixed, chain
-from ._search import NEAR, search
+from ._search import NEAR, search, slowest, smallest
 from ._straight import Straight
 from ._trace import Block
 from ._xla import Compiler, Evidence, TooLarge, evidence, footprint, partitions, tagged
@@ -81,6 +82,7 @@ def fit(
     limit: int | str,
     *args: Any,
     donate_argnums: int | Sequence[int] = (),
+    slower: float = 0.125,
     progress: bool | None = None,
 ) -> Fitted:
     """Compiles a function of arrays so that it takes at most `limit` on a device, by recomputation of values.
@@ -93,21 +95,26 @@ def fit(
     XLA decides itself where values lie and what it fuses. So the program of least memory is compiled first, and where
     that is within the limit, at most six more, until what XLA says of one is at most 2 % below. PlanError says what the
     least of them took, in words and as `least`.
+
+    Memory that saves little time is left free: of the programs within the limit the smallest is taken whose estimated
+    time is at most the part `slower` above that of the fastest; 0 takes the fastest.
     """
     # A limit that cannot be read is refused before the program is compiled, which may take minutes.
     bytes_of(limit, 100)
+    if not slower >= 0:
+        raise ValueError(f"slower: expected a part of the time, 0 or more, found {slower}")
     compiler = Compiler(args, donate_argnums)
     try:
         compiled = compiler.compile(fun)
     except TooLarge as e:
         if isinstance(limit, str) and limit.rstrip().endswith("%"):
             raise PlanError(f"the program does not compile for want of memory: expected a limit in bytes. {e}") from e
-        return _Search(fun, compiler, None, 1, bytes_of(limit), progress).run()
+        return _Search(fun, compiler, None, 1, bytes_of(limit), slower, progress).run()
     original = footprint(compiled)
     most = bytes_of(limit, original)
     if original <= most:
         return Fitted(compiled, fun, original, original, compiler_options=compiler.options)
-    return _Search(fun, compiler, original, partitions(compiled), most, progress).run()
+    return _Search(fun, compiler, original, partitions(compiled), most, slower, progress).run()
 
 
 class _Search:
@@ -120,6 +127,7 @@ class _Search:
         original: int | None,
         devices: int,
         most: int,
+        slower: float,
         progress: bool | None,
     ) -> None:
         closed, shape = jax.make_jaxpr(fun, return_shape=True)(*compiler.args)
@@ -127,6 +135,7 @@ class _Search:
         self.original = original
         self.devices = devices
         self.most = most
+        self.slower = slower
         self.progress = progress
         self.tree = jax.tree.structure(compiler.args)
         self.result_tree = jax.tree.structure(shape)
@@ -150,14 +159,19 @@ class _Search:
                 taken = least.footprint
                 if taken <= self.most:
                     over = float(level.footprint or math.inf)
-                    return self._told(search(make, self.most, (-steps.bytes, least), (0.0, over)))
+                    within = search(make, self.most, (-steps.bytes, least), (0.0, over))
+                    bytes = steps.saved(slowest(within, self.slower) * self.seconds - level.seconds)
+                    if self.slower and bytes < steps.bytes:
+                        with suppress(TooLarge):
+                            within.append(make(-bytes))
+                    return self._told(within)
                 if level.footprint is not None and taken >= level.footprint:
                     break
             mixed, seconds = steps.saving(steps.bytes)
             leaves = jax.tree.leaves(self.compiler.args)
             block = Block(jax.make_jaxpr(_kept(level.block, mixed))(*leaves))
             self.level = Level(block, taken, (*level.scans, *scans_of(mixed)), level.seconds + seconds)
-        return self._told(self._scheduled())
+        return self._scheduled()
 
     def _mixed(self, level: Level, steps: Chain, number: float) -> Fitted:
         """The program whose loops keep `-number` bytes less."""
@@ -187,7 +201,7 @@ class _Search:
                 continue
             if made.footprint <= self.most:
                 high = float(max_load(problem)), float(level.footprint or math.inf)
-                return search(make, self.most, (number, made), high)
+                return self._told(search(make, self.most, (number, made), high))
         raise self._refusal()
 
     def _made(self, run: Callable[..., list[Any]], again: float, scans: tuple[Scan, ...], plan: Fit | None) -> Fitted:
@@ -214,8 +228,8 @@ class _Search:
         except TooLarge:
             return None
 
-    def _told(self, fitted: Fitted) -> Fitted:
-        return replace(fitted, least=min(self.tried))
+    def _told(self, within: Sequence[Fitted]) -> Fitted:
+        return replace(smallest(within, self.slower), least=min(self.tried))
 
     def _refusal(self) -> PlanError:
         known = f"; the least that was compiled takes {min(self.tried)}" if self.tried else ""

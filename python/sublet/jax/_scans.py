@@ -320,6 +320,18 @@ class Chain:
             seconds += (step.after.seconds - step.before.seconds) * count / length
         return mixed, seconds
 
+    def saved(self, seconds: float) -> int:
+        """The most bytes that are saved where what is run again takes at most so long."""
+        bytes = 0.0
+        for step in self.steps:
+            taken, length = step.after.seconds - step.before.seconds, step.pair.loop.length
+            count = length if taken <= seconds else int(length * seconds / taken)
+            bytes += step.bytes * count / length
+            seconds -= taken
+            if count < length:
+                break
+        return int(bytes)
+
 
 def chain(block: Block, evidence: Evidence | None) -> Chain:
     """All that the loops of a program, and those in their bodies, can keep less of."""

@@ -1,15 +1,16 @@
-"""The search for the program of least overhead within a limit, where only the compiler knows what a program takes."""
+"""The search for the fastest program within a limit, where only the compiler knows what a program takes, and the choice
+of a smaller one that is hardly slower."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from .._sublet import PlanError
 from ._xla import TooLarge
 
-ATTEMPTS = 6
+ATTEMPTS = 5
 """The most programs that are compiled for one limit between two that are known."""
 NEAR = 50
 """A program is good enough if it leaves less than this part of the limit unused: 1/50."""
@@ -25,12 +26,13 @@ class Sized(Protocol):
 S = TypeVar("S", bound=Sized)
 
 
-def search(make: Callable[[float], S], most: int, low: tuple[float, S], high: tuple[float, float]) -> S:
-    """The program of least overhead within `most` bytes among those that were made. A program is made for a number, and
-    takes more bytes for a higher one. `low` is the lowest number, with a program within the limit; `high` a number that
-    is too high, with what its program takes."""
-    number, best = low
-    taken = float(best.footprint)
+def search(make: Callable[[float], S], most: int, low: tuple[float, S], high: tuple[float, float]) -> list[S]:
+    """The programs within `most` bytes that were made. A program is made for a number, and takes more bytes for a higher
+    one. `low` is the lowest number, with a program within the limit; `high` a number that is too high, with what its
+    program takes."""
+    number, least = low
+    within = [least]
+    taken = float(least.footprint)
     above, over = high
     narrow = (above - number) / (2 * NEAR)
     wanted = most - most // (2 * NEAR)
@@ -52,5 +54,16 @@ def search(make: Callable[[float], S], most: int, low: tuple[float, S], high: tu
                 above, over, row = tried, float(made.footprint), max(row, 0) + 1
             else:
                 number, taken, row = tried, float(made.footprint), min(row, 0) - 1
-                best = min(best, made, key=lambda each: each.overhead)
-    return best
+                within.append(made)
+    return within
+
+
+def slowest(within: Sequence[Sized], slower: float) -> float:
+    """The overhead up to which a program may be taken that is smaller than the fastest."""
+    return (1 + min(made.overhead for made in within)) * (1 + slower) - 1
+
+
+def smallest(within: Sequence[S], slower: float) -> S:
+    """The program of least memory that is at most so much slower than the fastest."""
+    overhead = slowest(within, slower)
+    return min((made for made in within if made.overhead <= overhead), key=lambda made: (made.footprint, made.overhead))
