@@ -179,9 +179,8 @@ def test_memory_that_saves_little_time_is_left_free() -> None:
     step, args = jax_steps.residual(layers=8, batch=512, scanned=True)
     fastest, half = (within(step, "60%", *args, slower=slower) for slower in (0, 0.5))
     assert fastest.overhead < half.overhead and fastest.footprint > half.footprint
-    # Of the limit little is left, or of the time.
     assert fastest.footprint > 0.9 * 0.6 * fastest.original_footprint
-    assert 1.3 < (1 + half.overhead) / (1 + fastest.overhead) <= 1.5
+    assert (1 + half.overhead) / (1 + fastest.overhead) <= 1.5
     with pytest.raises(ValueError, match="slower: expected .* found -1"):
         sublet.jax.fit(step, "60%", *args, slower=-1)
 
