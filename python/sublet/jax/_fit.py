@@ -160,7 +160,7 @@ class _Search:
                 if taken <= self.most:
                     over = float(level.footprint or math.inf)
                     within = search(make, self.most, (-steps.bytes, least), (0.0, over))
-                    bytes = steps.saved(slowest(within, self.slower) * self.seconds - level.seconds)
+                    bytes = steps.saved((slowest(within, self.slower) - 1) * self.seconds - level.seconds)
                     if self.slower and bytes < steps.bytes:
                         with suppress(TooLarge):
                             within.append(make(-bytes))

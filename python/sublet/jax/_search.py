@@ -59,11 +59,11 @@ def search(make: Callable[[float], S], most: int, low: tuple[float, S], high: tu
 
 
 def slowest(within: Sequence[Sized], slower: float) -> float:
-    """The overhead up to which a program may be taken that is smaller than the fastest."""
-    return (1 + min(made.overhead for made in within)) * (1 + slower) - 1
+    """The time that a program smaller than the fastest may take, in parts of the original's."""
+    return (1 + min(made.overhead for made in within)) * (1 + slower)
 
 
 def smallest(within: Sequence[S], slower: float) -> S:
     """The program of least memory that is at most so much slower than the fastest."""
-    overhead = slowest(within, slower)
-    return min((made for made in within if made.overhead <= overhead), key=lambda made: (made.footprint, made.overhead))
+    time = slowest(within, slower)
+    return min((made for made in within if 1 + made.overhead <= time), key=lambda made: (made.footprint, made.overhead))
