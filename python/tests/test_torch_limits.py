@@ -269,11 +269,11 @@ def test_over_a_limit_a_step_raises_or_is_planned_again() -> None:
             assert told(network, lambda: exceeding(x), 6) and parts.taken <= parts.allowed + SLACK
 
 
-@pytest.mark.parametrize("name", ["gpt_small", "mlp_bf16", "mixer_small"])
-def test_an_estimate_is_within_3_percent_of_what_a_step_takes(name: str) -> None:
+@pytest.mark.parametrize("name", ["gpt_small", "unet_small"])
+def test_an_estimate_is_within_1_percent_of_what_a_step_takes(name: str) -> None:
     network, inputs = networks.build(name)
-    estimate = sublet.torch.estimate(network, inputs, lambda params: torch.optim.AdamW(params, fused=True), "80%")
-    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    estimate = sublet.torch.estimate(network, inputs, torch.optim.AdamW, "80%")
+    optimizer = torch.optim.AdamW(network.parameters())
     for _ in range(3):
         since = HEAP.since(CPU)
         network(*inputs).backward()
@@ -282,7 +282,7 @@ def test_an_estimate_is_within_3_percent_of_what_a_step_takes(name: str) -> None
         peak = since.peak
     state = [x for each in optimizer.state.values() for x in each.values() if isinstance(x, Tensor)]
     measured = peak + sum(x.nbytes for x in {*network.parameters(), *network.buffers(), *inputs, *state})
-    assert abs(estimate.peak / measured - 1) < 0.03
+    assert abs(estimate.peak / measured - 1) < 0.01
     assert estimate.parameters == sum(p.nbytes for p in network.parameters())
     assert estimate.least < estimate.limit < estimate.peak and estimate.overhead >= 0
 

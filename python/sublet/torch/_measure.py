@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from .. import Device, PlanError, _sublet
@@ -194,6 +194,15 @@ def _measure(node: fx.Node) -> Measure:
     return _measures[key]
 
 
+def scratch_of(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> int:
+    """The bytes that an operator takes while it runs, beside its inputs and outputs; of its tensors only the looks are read."""
+    key = f"{func}{tree_map(_shape, (args, kwargs))}"
+    if key not in _measures:
+        with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+            _measures[key] = _timed(func, *tree_map(_made_up, (args, kwargs)), device)
+    return _measures[key][0].scratch
+
+
 @functools.cache
 def copy_ns(size: int, device: torch.device) -> int:
     """The time of a copy within a device, in ns. `size` is the bytes read plus the bytes written."""
@@ -258,7 +267,8 @@ def _measured(node: fx.Node) -> Measure:
     # The network's random numbers are the same as without a measurement.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
-            return _timed(node, device)
+            assert callable(node.target)
+            return _timed(node.target, *fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a))), device)
         except (torch.OutOfMemoryError, PlanError):
             raise
         # An operator of the user may raise any exception.
@@ -268,17 +278,15 @@ def _measured(node: fx.Node) -> Measure:
             return Cost(copy_ns(size, device), 0), [], False
 
 
-def _timed(node: fx.Node, device: torch.device) -> Measure:
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a)))
+def _timed(target: Callable[..., Any], args: Any, kwargs: Any, device: torch.device) -> Measure:
     best, scratch = math.inf, 0
     before = random_states()
     made: list[Made | None] = []
-    assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
     for warm in range(REPEAT + 1):
         since = HEAP.since(device)
         begin = clock(device)
-        out = node.target(*args, **kwargs)
+        out = target(*args, **kwargs)
         taken = clock(device) - begin
         scratch = since.peak - since.now
         outputs = out if isinstance(out, (tuple, list)) else [out]

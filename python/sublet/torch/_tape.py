@@ -28,7 +28,7 @@ from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from .._results import DEFAULT_DEVICE, bytes_of, max_load
 from ._host import Away
 from ._joint import is_random
-from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, device_of, link_costs, random_states
+from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, device_of, link_costs, random_states, scratch_of
 from ._partition import Step, steps_of
 from ._taken import OverLimit
 from ._update import NO_OPERATORS, NUMBER, Call, Ref, Update, followed, repeated, slice_of
@@ -56,6 +56,8 @@ BATCH_NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default, at
 """Batch norm on the host and on GPUs. All have the same arguments up to whether the network trains."""
 STATISTICS = (3, 4)
 TRAINS = 5
+CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+"""The operators that take most memory beside their inputs and outputs."""
 LENGTHS = 1
 """Which argument of `_pack_padded_sequence` has the lengths."""
 RESEEDED = (
@@ -218,8 +220,9 @@ class Recording(TorchDispatchMode):
         before = random_states(flat)
         self._look_at_random(before)
         if self.speed is not None:
-            out, scratch = func(*args, **kwargs), 0
+            out = func(*args, **kwargs)
             taken = self.speed.time_ns(func, args, kwargs, out)
+            scratch = scratch_of(func, args, kwargs, device) if func in CONVOLUTIONS and device.type != "meta" else 0
         else:
             since = HEAP.since(device)
             begin = clock(device)
