@@ -50,13 +50,13 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 """By configuration: the class of the network, and what is smaller than by default."""
 
 IMAGES = {
-    "regnety_002": 8,
-    "mobilenetv3_small_050": 16,
+    "regnety_002": 24,
+    "mobilenetv3_small_050": 48,
     "mixer_s32_224": 4,
     "resnetv2_50": 2,
     "vgg11_bn": 1,
-    "pvt_v2_b0": 4,
-    "ghostnet_050": 8,
+    "pvt_v2_b0": 8,
+    "ghostnet_050": 32,
 }
 """By name in timm: how many images a batch has."""
 

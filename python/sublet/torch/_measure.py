@@ -199,7 +199,7 @@ def scratch_of(func: Any, args: Any, kwargs: dict[str, Any], device: torch.devic
     key = f"{func}{tree_map(_shape, (args, kwargs))}"
     if key not in _measures:
         with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
-            _measures[key] = _timed(func, *tree_map(_made_up, (args, kwargs)), device)
+            _measures[key] = _timed(func, tree_map(_made_up, args), tree_map(_made_up, kwargs), device)
     return _measures[key][0].scratch
 
 
@@ -268,7 +268,8 @@ def _measured(node: fx.Node) -> Measure:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             assert callable(node.target)
-            return _timed(node.target, *fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a))), device)
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a)))
+            return _timed(node.target, args, kwargs, device)
         except (torch.OutOfMemoryError, PlanError):
             raise
         # An operator of the user may raise any exception.

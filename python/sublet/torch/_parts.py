@@ -328,6 +328,8 @@ class Part(Graph):
 
     def __init__(self, whole: Parts, module: fx.GraphModule, inputs: list[Any], options: dict[str, Any]) -> None:
         self.choices: list[Choice] = []
+        self.alone: set[int] = set()
+        """The choices that were made for a limit of a step that is this part alone."""
         self.chosen = -1
         self.gradients = 0
         """The bytes of the gradients of its parameters."""
@@ -362,13 +364,23 @@ class Part(Graph):
         return max_load(problem_of(joint.graph)) + self._beside(turn)
 
     def within(self, turn: PartTurn, limit: int) -> list[int]:
-        """The choice with which a step that is this part alone stays within a limit. PlanError if there is none."""
+        """The choice with which a step that is this part alone stays within a limit in the least time. PlanError if there is none."""
         assert isinstance(self.partitioner, Chosen)
-        if _peak([turn], [self.chosen]) <= limit:
-            return [self.chosen]
-        with tracing(self._context):
-            fitted = self.partitioner.fitted(self._with_gap(turn), limit - self._beside(turn))
-        return [self.add(self._with_gap(turn), fitted)]
+        times = {number: way.time_ns for number, way in enumerate(self.choices) if _peak([turn], [number]) <= limit}
+        best = min(times, key=times.__getitem__, default=None)
+        if best is not None and (best in self.alone or not times[best]):
+            return [best]
+        joint = self._with_gap(turn)
+        try:
+            with tracing(self._context):
+                fitted = self.partitioner.fitted(joint, limit - self._beside(turn))
+        except PlanError:
+            if best is None:
+                raise
+            return [best]
+        number = self.add(joint, fitted)
+        self.alone.add(number)
+        return [number if best is None or self.choices[number].time_ns < times[best] else best]
 
     def _with_gap(self, turn: PartTurn) -> Joint:
         assert self.joint is not None
@@ -404,7 +416,7 @@ class Chosen(Partitioner):
         if part.whole.is_whole(part) and _is_loss(joint):
             joint, fitted = super()._planned(sizes, make)
             part.whole.plan_alone(part, joint, fitted)
-            part.add(joint, fitted)
+            part.alone.add(part.add(joint, fitted))
         elif part.compiler is not None:
             raise PlanError(
                 f'compiler="inductor" plans a step that is one graph with its loss, and this is not: {part.breaks or ONE_GRAPH}'
