@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -360,8 +361,10 @@ class Part(Graph):
 
     def original(self, turn: PartTurn) -> int:
         """The most bytes that a step takes which is this part alone, without a plan."""
+        assert isinstance(self.partitioner, Chosen)
         joint = self._with_gap(turn)
-        return max_load(problem_of(joint.graph)) + self._beside(turn)
+        with self.partitioner.at_numbers():
+            return max_load(problem_of(joint.graph)) + self._beside(turn)
 
     def within(self, turn: PartTurn, limit: int) -> list[int]:
         """The choice with which a step that is this part alone stays within a limit in the least time. PlanError if there is none."""
@@ -371,14 +374,15 @@ class Part(Graph):
         if best is not None and (best in self.alone or not times[best]):
             return [best]
         joint = self._with_gap(turn)
-        try:
-            with tracing(self._context):
-                fitted = self.partitioner.fitted(joint, limit - self._beside(turn))
-        except PlanError:
-            if best is None:
-                raise
-            return [best]
-        number = self.add(joint, fitted)
+        with self.partitioner.at_numbers():
+            try:
+                with tracing(self._context):
+                    fitted = self.partitioner.fitted(joint, limit - self._beside(turn))
+            except PlanError:
+                if best is None:
+                    raise
+                return [best]
+            number = self.add(joint, fitted)
         self.alone.add(number)
         return [number if best is None or self.choices[number].time_ns < times[best] else best]
 
@@ -399,6 +403,8 @@ class Chosen(Partitioner):
         super().__init__(limit, **options)
         self._part = weakref.ref(part)
         self._numbers: dict[Any, int] = {}
+        self._sizes: Sizes | None = None
+        """The open sizes of the graph that was planned first."""
         self._names: list[str] = []
 
     def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
@@ -426,9 +432,19 @@ class Chosen(Partitioner):
             joint = make() if largest else joint
             self._add_all(part, joint)
         part.joint, part.gradients = joint, gradients(joint)[0]
-        self._numbers, self._names = sizes.numbers, joint.graph.names
+        self._sizes, self._numbers, self._names = sizes, sizes.numbers, joint.graph.names
         part.chosen = part._is_run = len(part.choices) - 1
         return joint, part.choices[-1].fitted
+
+    @contextmanager
+    def at_numbers(self) -> Iterator[None]:
+        """Within it, the graph that was planned first has the numbers of the plan in the place of open sizes."""
+        assert self._sizes is not None
+        self._sizes.fix(self._numbers)
+        try:
+            yield
+        finally:
+            self._sizes.restore(self._sizes.module)
 
     def fitted(self, joint: Joint, limit: int | str) -> Fit:
         """A fit to a limit. PlanError says what the limit is made of."""
