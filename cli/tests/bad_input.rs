@@ -136,7 +136,13 @@ fn columns() {
     refused("id,lower,upper\na,0,1\n", ":1", "expected a column \"size\", found only id,lower,upper");
     refused("lower,upper,size\n0,1,1\n", ":1", "expected a column \"id\"");
     refused("id,lower,size\na,0,1\n", ":1", "expected a column \"upper\"");
-    refused("id,lower,upper,end,size\na,0,1,1,1\n", ":1", "expected one of the columns \"upper\" and \"end\"");
+    for mixed in ["id,lower,upper,end,size\na,0,1,1,1\n", "id,start,end,upper,size\na,0,1,1,1\n"] {
+        refused(
+            mixed,
+            ":1",
+            "the columns \"upper\" and \"end\" mix two conventions: use \"upper\", the step after the last",
+        );
+    }
     refused("id,lower,upper,size,size\na,0,1,1,1\n", ":1", "the column \"size\" is there twice");
     refused("time_ns,event,block,op\n0,malloc,0,\n", ":1", "expected a column \"bytes\"");
     refused("Thread,Time,Action,Size\n1,0,allocate,8\n", ":1", "expected a column \"Pointer\"");

@@ -53,6 +53,14 @@ fn a_limit_says_what_it_means() {
     let note = "nothing was rewritten";
     let high = sublet(&["fit", &file, "--limit", "900G", "--json"]);
     assert!(high.err.contains(note) && high.json()["notes"].to_string().contains(note), "{high:?}");
+    // Also where memory is reused in place at any limit.
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+    let reused = sublet(&["fit", trace, "--limit", "900G", "--json"]);
+    assert!(reused.json()["in_place"].as_u64() > Some(0), "{reused:?}");
+    let but = "nothing was rewritten but for masks and reuse in place";
+    assert!(reused.err.contains(but) && reused.json()["notes"].to_string().contains(but), "{reused:?}");
+    let limited = sublet(&["fit", trace, "--limit", "90%", "--json"]);
+    assert!(limited.status == 0 && !limited.err.contains(note), "{limited:?}");
     let low = sublet(&["fit", &file, "--limit", "17M", "--json"]);
     assert!(low.status == 0 && !low.err.contains(note), "{low:?}");
 }

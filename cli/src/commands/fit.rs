@@ -144,9 +144,9 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let moved = using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace));
     let shows_gaps = block.is_some() || args.report.is_some();
     let gaps = if shows_gaps { gaps::of(&fitted.schedule, trace, &device) } else { Vec::new() };
-    if is_as_recorded(run, &marks, moved) {
-        voice::note(UNCHANGED);
-        notes.push(UNCHANGED);
+    if let Some(note) = unneeded(run, &marks, moved, fitted.original_peak <= limit) {
+        voice::note(note);
+        notes.push(note);
     }
     let outcome = Outcome {
         input: &args.common.input,
@@ -197,10 +197,14 @@ fn each_elsewhere(args: &FitArgs) -> Result<(), Failure> {
     output::each_elsewhere(&args.common.input, &files.chain(others).collect::<Vec<_>>())
 }
 
-/// Whether nothing was rewritten.
-fn is_as_recorded(run: &Run, marks: &Marks, moved: Option<usize>) -> bool {
+/// What is said where the limit asked for nothing: it is `above` the peak as recorded, or nothing was rewritten.
+fn unneeded(run: &Run, marks: &Marks, moved: Option<usize>, above: bool) -> Option<&'static str> {
     let marked = [Mark::Mask, Mark::InPlace].into_iter().any(|mark| marks.count(mark) > 0);
-    run.swapped_bytes == 0 && run.recomputed_ns == 0 && !marked && moved.unwrap_or(0) == 0
+    match (run.swapped_bytes == 0 && run.recomputed_ns == 0 && moved.unwrap_or(0) == 0, marked) {
+        (true, false) => Some(UNCHANGED),
+        (true, true) if above => Some(ABOVE),
+        _ => None,
+    }
 }
 
 /// Writes the files that are asked for.
@@ -337,6 +341,8 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
 
 pub(crate) const UNTIMED: &str = "the input has no times of operators, so overheads cannot be told";
 const UNCHANGED: &str = "the iteration is within this limit as it was recorded: nothing was rewritten";
+const ABOVE: &str = "the iteration is within this limit as it was recorded: nothing was rewritten but for masks and reuse in \
+                     place, which cost nothing at any limit";
 const MASKED: &str = "no ReLU keeps a mask: the name of a block ends in ~, like those of masks";
 const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
                               in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";

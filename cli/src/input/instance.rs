@@ -18,6 +18,9 @@ use crate::problem::Problem;
 
 const COLUMNS: [&str; 10] = ["id", "lower", "upper", "end", "size", "alignment", "offset", "bank", "gaps", "hint"];
 
+const BOTH_ENDS: &str = "the columns \"upper\" and \"end\" mix two conventions: use \"upper\", the step after the last one, \
+                         without \"end\"; or \"end\", the last step itself, without \"upper\"";
+
 /// How an instance is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "an instance (id,lower,upper,size[,alignment])",
@@ -30,11 +33,12 @@ pub(super) const FORMAT: Format = Format {
 /// Reads what follows the header.
 pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
     let notes: Vec<String> = table.unread(&COLUMNS).into_iter().collect();
+    let ends = (table.optional("upper"), table.optional("end"));
+    if let (Some(_), Some(_)) = ends {
+        return Err(table.at_line(BOTH_ENDS));
+    }
     let (id, lower, size) = (table.column("id")?, table.column("lower")?, table.column("size")?);
-    let (upper, inclusive) = match (table.optional("upper"), table.optional("end")) {
-        (Some(_), Some(_)) => {
-            return Err(table.at_line("expected one of the columns \"upper\" and \"end\", found both"));
-        }
+    let (upper, inclusive) = match ends {
         (None, Some(end)) => (end, 1),
         _ => (table.column("upper")?, 0),
     };

@@ -67,7 +67,8 @@ function drawChart() {
     chart.append(svg("path", { class: "grid", d: `M${margin.left} ${y(value)}H${end}` }),
       svg("text", { class: "up", x: margin.left - 8, y: y(value) + 4 }, `${Number((100 * value).toPrecision(3))} %`));
   }
-  for (const part of across.marks(.1).map(part => Math.round(10 * part) / 10)) {
+  const mark = inner.w / across.span > 600 ? .1 : .25;
+  for (const part of across.marks(mark).map(part => Math.round(100 * part) / 100)) {
     const at = x(part * curve.original_peak);
     chart.append(svg("path", { class: "grid", d: `M${at} ${margin.top}V${bottom}` }),
       svg("text", { class: "along", x: at, y: bottom + 18 }, `${Math.round(100 * part)} %`),

@@ -172,21 +172,10 @@ class MapView {
 
   draw(pen) {
     const { g, w, h, ratio } = pen, { plan } = this;
+    const labels = this.fill(pen);
+    g.globalCompositeOperation = "destination-over";
     drawGrid(pen, this.time, this.vertical, byteMark(this.vertical.span, this.marks));
-    const labels = [];
-    this.byGroup.forEach((blocks, group) => {
-      g.fillStyle = plan.groups[group].color;
-      g.globalAlpha = this.spotlight < 0 || this.spotlight === group ? 1 : .13;
-      for (const i of blocks) {
-        const [x0, y0, x1, y1] = this.box(pen, i);
-        if (x1 <= x0 || y1 <= y0 || x1 <= 0 || y1 <= 0 || x0 >= w || y0 >= h) continue;
-        // A hair of paper parts neighbours, where they are large enough to spare it.
-        const hair = x1 - x0 > 3 && y1 - y0 > 3 ? 1 : 0;
-        g.fillRect(x0, y0 + hair, x1 - x0 - hair, y1 - y0 - hair);
-        if (x1 - x0 > 40 * ratio && y1 - y0 > 15 * ratio) labels.push(i);
-      }
-    });
-    g.globalAlpha = 1;
+    g.globalCompositeOperation = "source-over";
     g.fillStyle = "#10131acc";
     g.font = pen.font(11);
     g.textAlign = "center";
@@ -205,6 +194,35 @@ class MapView {
       g.font = pen.font(14);
       g.fillText("No blocks: nothing to place.", w / 2, h / 2);
     }
+  }
+
+  /** Fills the pixels of the blocks, of which most are tiny where there are many. Returns those with room for a label. */
+  fill({ g, w, h, ratio }) {
+    const { from, until, offset, size, groups } = this.plan, { time, vertical } = this, labels = [];
+    const image = g.createImageData(Math.max(w, 1), Math.max(h, 1)), pixels = new Uint32Array(image.data.buffer);
+    const [left, width, low, height] = [time.lo, time.span, vertical.lo, vertical.span];
+    const x = moment => Math.round((moment - left) / width * w), y = value => Math.round((1 - (value - low) / height) * h);
+    this.byGroup.forEach((blocks, group) => {
+      g.fillStyle = groups[group].color;
+      // What is read is #rrggbb; a pixel is these bytes and the opacity, the lowest first.
+      const [red, green, blue] = [1, 3, 5].map(k => Number.parseInt(g.fillStyle.slice(k, k + 2), 16));
+      const opacity = this.spotlight < 0 || this.spotlight === group ? 255 : 33;
+      const color = (opacity << 24 | blue << 16 | green << 8 | red) >>> 0;
+      for (const i of blocks) {
+        const x0 = x(from[i]), x1 = x(until[i]), y0 = y(offset[i] + size[i]), y1 = y(offset[i]);
+        if (x1 <= x0 || y1 <= y0 || x1 <= 0 || y1 <= 0 || x0 >= w || y0 >= h) continue;
+        // A hair of paper parts neighbours, where they are large enough to spare it.
+        const hair = x1 - x0 > 3 && y1 - y0 > 3 ? 1 : 0;
+        const begin = Math.max(x0, 0), columns = Math.min(x1 - hair, w) - begin, below = Math.min(y1, h) * w;
+        for (let at = Math.max(y0 + hair, 0) * w + begin; at < below; at += w) {
+          if (columns > 16) pixels.fill(color, at, at + columns);
+          else for (let k = at; k < at + columns; k++) pixels[k] = color;
+        }
+        if (x1 - x0 > 40 * ratio && y1 - y0 > 15 * ratio) labels.push(i);
+      }
+    });
+    g.putImageData(image, 0, 0);
+    return labels;
   }
 
   /** The edges of a block, rounded to device pixels: blocks that are smaller tile without seams, and the block under
@@ -282,11 +300,20 @@ class LoadView {
     let level = h;
     // All parts that begin at the left edge, too: the highest of them may be the max load.
     const last = Math.min(this.part(curve, this.time.hi) + 1, curve.at.length - 1);
+    // Of the parts that begin in one column of pixels, from the lowest to the highest, and then the last.
+    let column = NaN, edge = -2 * ratio, [low, high] = [h, h];
+    const leave = () => { for (const value of [low, high, level]) g.lineTo(edge, value); };
     for (let k = Math.max(this.part(curve, this.time.lo - 1), 0); k <= last; k++) {
-      g.lineTo(x(curve.at[k]), level);
+      const begin = x(curve.at[k]);
+      if (Math.floor(begin) !== column) {
+        leave();
+        g.lineTo(begin, level);
+        [column, edge, low, high] = [Math.floor(begin), begin, level, level];
+      }
       level = y(curve.load[k]);
-      g.lineTo(x(curve.at[k]), level);
+      [low, high] = [Math.max(low, level), Math.min(high, level)];
     }
+    leave();
     g.lineTo(w + 2 * ratio, level);
     g.lineTo(w + 2 * ratio, h + 2 * ratio);
   }

@@ -578,5 +578,14 @@ fn a_sweep_shows_every_means_and_the_bound() {
     browser.ask("document.querySelector('#legend button').click()");
     browser.settle();
     assert_eq!(browser.ask("return document.querySelector('#curve .policy.joint')"), Value::Null);
+
+    // On a phone nothing sticks out, and no mark of an axis lies over another.
+    browser.phone();
+    browser.open(page.as_ref());
+    browser.settle();
+    assert_eq!(browser.ask("return [innerWidth, document.documentElement.scrollWidth]"), json!([390, 390]));
+    let marks = "const b = [...document.querySelectorAll('#curve .along')].map(e => e.getBoundingClientRect());
+                 return b.every((p, i) => b.slice(i + 1).every(q => p.right < q.left || q.right < p.left || p.bottom <= q.top || q.bottom <= p.top))";
+    assert_eq!(browser.ask(marks), true);
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }
