@@ -144,7 +144,8 @@ pub fn place(
         };
         match dealt {
             Err(block) => left_over = left_over.or(block),
-            Ok(total) if total < best.total => {
+            // All in one again are the same blocks, and get the same placement.
+            Ok(total) if total < best.total && (deal == 0 || dealer.used > 1) => {
                 placings += 1;
                 let found = placed.place(&dealer, &mut scratch)?;
                 if let Some(total) = found.filter(|&total| total < best.total) {
