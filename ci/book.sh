@@ -19,5 +19,5 @@ else
     echo "skipped: the book, for mkdocs-material cannot be installed here"
 fi
 python3 ci/tutorial.py docs/tutorials/trace.md docs/tutorials/cpp.md
-# The package is built as the stage `python` has built it. The stages `tflm` and `torch` run the tutorials that need their packages.
+# The package is built as the stage `python` has built it. The stages `tflm`, `torch` and `ggml` run the tutorials that need their packages.
 CARGO_TARGET_DIR=$PWD/target/python-build python3 ci/tutorial.py docs/tutorials/python.md
