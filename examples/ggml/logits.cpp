@@ -1,19 +1,12 @@
 // logits FOLDER: small random models of four architectures compute a prompt and a few tokens of two sequences, in all
 // combinations of flash attention, ubatch, and one or two kinds of memory. For each a line with a hash of all logits' bits.
-// Whenever a graph is about to be computed, its buffers are filled with NaN: what reads memory that was not written shows.
 #include <cstdlib>
 #include <cstring>
 
 #include "llama.h"
 #include "models.hpp"
+#include "poison.hpp"
 #include "twin.hpp"
-
-// In place of the function in libggml-base, which is called when the tensors of a graph are about to get their addresses.
-static int filled;
-extern "C" void ggml_backend_buffer_reset(ggml_backend_buffer_t buffer) {
-    ggml_backend_buffer_clear(buffer, 0xff);
-    ++filled;
-}
 
 // In place of the function in libggml-base: with CHUNK_KIB, buffers are at most so long, as they are on many GPUs.
 extern "C" size_t ggml_backend_buft_get_max_size(ggml_backend_buffer_type_t) {
@@ -115,5 +108,5 @@ int main(int argc, char **argv) {
                     std::fflush(stdout);
                 }
     }
-    return filled > 0 ? 0 : 1;
+    return poison::filled > 0 ? 0 : 1;
 }
