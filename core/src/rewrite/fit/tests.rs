@@ -16,7 +16,7 @@ use std::vec::Vec;
 const MIB: u64 = 1 << 20;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
-/// Of an operator: MiB that it writes, blocks read (modulo), whether it updates a weight, time in 20 µs.
+/// Of an operator: MiB that it writes, blocks read (modulo), whether it writes a block that is there, time in 20 µs.
 fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
     let mut rows: Vec<Row> =
@@ -29,7 +29,7 @@ fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, u
         let mut reads: Vec<u32> = reads.iter().map(|r| r % (made + 1)).filter(|&r| r < made).collect();
         reads.sort_unstable();
         reads.dedup();
-        let written = if *update && weights > 0 { size % weights } else { made };
+        let written = if *update && made > 0 { size % made } else { made };
         if written == made {
             rows.push(row(time, Event::Malloc, made, MIB * u64::from(*size), own));
             made += 1;
@@ -234,6 +234,30 @@ fn second_runs_and_work_in_place_go_together() {
     assert!(footprint == 10 * MIB && overhead > 0.0, "{footprint} {overhead}");
     for alone in [Means::Recompute, Means::InPlace] {
         assert!(with(&recorded, 10 * MIB, Using::NONE.with(alone)).is_err());
+    }
+}
+
+/// Operator 0 makes block 1, and operator 1 writes a part of it.
+#[test]
+fn a_block_that_is_filled_later_is_made_anew_by_all_who_write_it() {
+    let operators: [(u32, Vec<u32>, bool, u64); 6] = [
+        (8, vec![0], false, 5),
+        (1, vec![0, 1], true, 7),
+        (8, vec![1], false, 9),
+        (8, vec![2], false, 9),
+        (1, vec![3], false, 9),
+        (1, vec![1, 4], false, 9),
+    ];
+    let (rows, blocks) = trace(1, &operators);
+    let fitted = |once: Option<usize>, limit| {
+        let operators = [0, 1, 2, 3, 4, 5].map(|op| Operator { rerun: once != Some(op), ..Operator::default() });
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+        with(&recorded, limit * MIB, Using::NONE.with(Means::Recompute))
+    };
+    let (footprint, overhead) = fitted(None, 17).expect("a weight and two blocks of eight");
+    assert!(footprint == 17 * MIB && (overhead - 12.0 / 48.0).abs() < 1e-9, "{footprint} {overhead}");
+    for once in [0, 1] {
+        assert!(fitted(Some(once), 17).is_err() && fitted(Some(once), 25).is_ok(), "{once}");
     }
 }
 
