@@ -101,14 +101,68 @@ def gated(file: Path) -> None:
     save(file, nodes, weights, [x], rows="n")
 
 
+def detector(file: Path, size: int = 320, width: int = 32) -> None:
+    """A detector of text, as DBNet (Liao et al. 2020): a residual network, a feature pyramid, and two heads that upsample."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng, nodes, weights = np.random.default_rng(0), [], []
+
+    def op(kind: str, *inputs: str, **more: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [f"v{len(nodes)}"], **more))
+        return f"v{len(nodes) - 1}"
+
+    def constant(value: Any) -> str:
+        weights.append(numpy_helper.from_array(np.asarray(value, np.float32), f"w{len(weights)}"))
+        return weights[-1].name
+
+    def conv(x: str, channels: tuple[int, int], window: int, stride: int = 1) -> str:
+        shape = (*channels, window, window)
+        w = constant(rng.standard_normal(shape) / np.sqrt(channels[1]) / window)
+        return op("Conv", x, w, strides=[stride] * 2, pads=[window // 2] * 4)
+
+    def larger(x: str, times: int) -> str:
+        ways = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return op("Resize", x, "", constant([1, 1, times, times]), mode="nearest", **ways) if times > 1 else x
+
+    x = op("Relu", conv("x", (width, 3), 7, 2))
+    x, before = op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), width
+    sides = []
+    for channels in (width, 2 * width, 4 * width, 8 * width):
+        for block in range(2):
+            stride = 1 if block or channels == width else 2
+            y = conv(op("Relu", conv(x, (channels, before), 3, stride)), (channels, channels), 3)
+            x = x if channels == before else conv(x, (channels, before), 1, stride)
+            x, before = op("Relu", op("Add", y, x)), channels
+        sides.append((x, channels))
+    sides = [conv(x, (4 * width, channels), 1) for x, channels in sides]
+    for i in (2, 1, 0):
+        sides[i] = op("Add", sides[i], larger(sides[i + 1], 2))
+    fused = op("Concat", *[larger(conv(x, (width, 4 * width), 3), 2**i) for i, x in enumerate(sides)], axis=1)
+    ends = []
+    for _ in range(2):
+        x = op("Relu", conv(fused, (width, 4 * width), 3))
+        for channels in (width, 1):
+            x = op("ConvTranspose", x, constant(rng.standard_normal((width, channels, 2, 2)) / width), strides=[2, 2])
+            x = op("Relu" if channels > 1 else "Sigmoid", x)
+        ends.append(x)
+    ends.append(op("Sigmoid", op("Mul", op("Sub", *ends), constant(50))))
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, size, size])]
+    outputs = [helper.make_tensor_value_info(end, TensorProto.FLOAT, None) for end in ends]
+    graph = helper.make_graph(nodes, file.stem, values, outputs, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(made), file)
+
+
 def models(folder: Path) -> list[Path]:
     import onnx
 
     light = Path(onnx.__file__).parent / "backend/test/data/light"
-    made = [folder / f"{name}.onnx" for name in ("calibration", "wired", "open")]
+    made = [folder / f"{name}.onnx" for name in ("calibration", "wired", "open", "detector")]
     calibration(made[0])
     wired(made[1], 32, 1)
     gated(made[2])
+    detector(made[3])
     found = [light / f"light_{name}.onnx" for name in LIGHT]
     return [*(file for file in found if file.exists()), *made]
 

@@ -35,6 +35,8 @@ struct context {
     }
     allocator planned;
     std::uintptr_t begin;
+    // A request of the run had no room here.
+    std::atomic<bool> is_full{false};
 };
 
 // The context of the run that this thread is in; nullptr if it is in none.
@@ -98,6 +100,9 @@ class memory : OrtAllocator {
         // ONNX Runtime's own threads are in no run: what they request is the only run's, if there is only one.
         context *own = current() != nullptr ? current() : only_.load();
         void *pointer = own != nullptr && bytes > 0 ? own->planned.try_allocate(bytes) : nullptr;
+        if (own != nullptr && bytes > 0 && pointer == nullptr) {
+            own->is_full.store(true);
+        }
         return pointer != nullptr ? pointer : beside(bytes);
     }
     void give_back(void *pointer) noexcept {
@@ -180,11 +185,17 @@ class session_memory {
         }
         return all;
     }
+    // How many runs were not planned in whole: too many at once, or no room. They were served all the same.
+    std::size_t unplanned() {
+        std::lock_guard<std::mutex> lock(owner_.mutex_);
+        return unplanned_;
+    }
 
   private:
     friend class run;
     memory &owner_;
     std::vector<context *> idle_;
+    std::size_t unplanned_ = 0;
 };
 
 // A run, as long as the scope lasts, on the thread that calls Run. It ends before the session's memory does.
@@ -202,6 +213,8 @@ class run {
             own_->planned.iteration_begin();
             session_.owner_.began(own_);
             current() = own_;
+        } else {
+            session_.unplanned_ += 1;
         }
     }
     run(const run &) = delete;
@@ -216,8 +229,9 @@ class run {
             session_.owner_.ended(own_);
         }
         // Plans, if there is no plan yet; others go on meanwhile.
-        (void)sublet_iteration_end(own_->planned.handle(), nullptr);
+        const bool has_ended = sublet_iteration_end(own_->planned.handle(), nullptr) == SUBLET_STATUS_OK;
         std::lock_guard<std::mutex> lock(session_.owner_.mutex_);
+        session_.unplanned_ += has_ended && !own_->is_full.exchange(false) ? 0 : 1;
         session_.idle_.push_back(own_);
     }
 
