@@ -72,8 +72,11 @@ impl<T: Copy + Default, I: Id> IndexMut<I> for Table<'_, T, I> {
     #[inline]
     fn index_mut(&mut self, i: I) -> &mut T {
         debug_assert!(position(i) < self.cells.len(), "{} of {}", i.number(), self.cells.len());
-        self.outside = T::default();
-        self.cells.get_mut(position(i)).unwrap_or(&mut self.outside)
+        let Self { cells, outside, .. } = self;
+        cells.get_mut(position(i)).unwrap_or_else(|| {
+            *outside = T::default();
+            outside
+        })
     }
 }
 
