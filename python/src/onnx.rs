@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ort_sys::{
@@ -71,6 +71,8 @@ struct Context {
     session: AtomicU64,
     /// The hits, misses and plans of sessions that had it before.
     before: [AtomicU64; 3],
+    /// A request of the run had no room in it.
+    is_full: AtomicBool,
 }
 
 impl Context {
@@ -170,8 +172,13 @@ impl Memory {
         }
         // SAFETY: the block was allocated above.
         unsafe { sublet_free(allocator, first, ptr::null_mut()) };
-        let context =
-            Context { allocator, begin: first.addr(), session: AtomicU64::new(0), before: Default::default() };
+        let context = Context {
+            allocator,
+            begin: first.addr(),
+            session: AtomicU64::new(0),
+            before: Default::default(),
+            is_full: AtomicBool::new(false),
+        };
         self.contexts.get(number)?.set(context).ok()?;
         self.made.store(number + 1, Ordering::Release);
         Some(number)
@@ -198,6 +205,7 @@ unsafe extern "system" fn alloc(_: *mut OrtAllocator, bytes: usize) -> *mut c_vo
         if status == sublet_status::Ok {
             return pointer;
         }
+        context.is_full.store(true, Ordering::Relaxed);
     }
     beside(bytes)
 }
@@ -292,7 +300,7 @@ pub(crate) fn ort_begin(session: u64) -> Option<usize> {
     Some(number)
 }
 
-/// Ends a run that `ort_begin` has begun on this thread; it is planned if it has no plan. Returns why there is none.
+/// Ends a run that `ort_begin` has begun on this thread; it is planned if it has no plan. Returns why it is not in whole.
 #[pyfunction]
 pub(crate) fn ort_end(py: Python<'_>, number: usize) -> Option<String> {
     let memory = MEMORY.get()?;
@@ -303,8 +311,12 @@ pub(crate) fn ort_end(py: Python<'_>, number: usize) -> Option<String> {
     let mut error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };
     // SAFETY: an allocator that is never destroyed, and an error of this function.
     let status = py.detach(|| unsafe { sublet_iteration_end(context.allocator, &raw mut error) });
+    let is_full = context.is_full.swap(false, Ordering::Relaxed);
     memory.idle.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-    (status != sublet_status::Ok).then(|| error.to_string())
+    if status != sublet_status::Ok {
+        return Some(error.to_string());
+    }
+    is_full.then(|| "a request had no room in the capacity of `install`".to_owned())
 }
 
 /// The session is gone: its contexts forget their plans and give their memory back.

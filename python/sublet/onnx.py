@@ -19,6 +19,7 @@ import os
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,8 @@ def install(capacity: int = CAPACITY) -> None:
 
 class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
     """An `onnxruntime.InferenceSession` whose runs take their memory from a plan, from the second run on. Runs at once
-    have a plan each. A session that is used by no one gives its memory back.
+    have a plan each; `run_async` has none. A session that is used by no one gives its memory back. RuntimeWarning: a run
+    that was not planned, and why; what it requests comes from the C library, or beside the plan.
     """
 
     _numbers = itertools.count(1)
@@ -80,11 +82,14 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
     @contextlib.contextmanager
     def _iteration(self) -> Iterator[None]:
         begun = _sublet.ort_begin(self._number)
+        why: str | None = "too many runs at once, or no addresses"
         try:
             yield
         finally:
             if begun is not None:
-                _sublet.ort_end(begun)
+                why = _sublet.ort_end(begun)
+            if why is not None:
+                warnings.warn(f"a run is not planned: {why}", RuntimeWarning, stacklevel=4)
 
     def run(self, *args: Any, **options: Any) -> Any:
         with self._iteration():

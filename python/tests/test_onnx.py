@@ -9,6 +9,9 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import pathlib
+import subprocess
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -291,6 +294,30 @@ def test_runs_at_once_have_a_plan_each() -> None:
         assert len(contexts) in (1, 2) and all(plans > 0 for _, _, plans, *_ in contexts)
         done = session.statistics()
         assert done["live_bytes"] == 0 and done["hits"] > 2 * done["misses"]
+
+
+def test_a_run_that_is_not_planned_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = widening().SerializeToString()
+    session = sublet.onnx.session(proto)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wanted = session.run(None, images(2))[0]
+    monkeypatch.setattr(sublet._sublet, "ort_begin", lambda _: None)
+    with pytest.warns(RuntimeWarning, match="not planned: too many runs at once"):
+        assert np.array_equal(session.run(None, images(2))[0], wanted)
+
+
+@pytest.mark.parametrize("capacity, told", [(1 << 16, "had no room in the capacity of `install`"), (1 << 30, "")])
+def test_a_run_that_has_no_room_says_so(tmp_path: pathlib.Path, capacity: int, told: str) -> None:
+    # An environment has one allocator: another capacity is that of another process.
+    onnx.save(widening(), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", images(8)["x"])
+    code = f"import numpy, sublet.onnx as o; o.install({capacity}); s = o.session('m.onnx'); x = numpy.load('x.npy'); "
+    code += "a, b = (s.run(None, {'x': x})[0] for _ in range(2)); assert (a == b).all(); numpy.save('y.npy', a)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told in done.stderr and ("RuntimeWarning" in done.stderr) == bool(told)
+    stock = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    assert np.array_equal(np.load(tmp_path / "y.npy"), stock.run(None, images(8))[0])
 
 
 def test_a_session_that_is_gone_gives_its_memory_back() -> None:
