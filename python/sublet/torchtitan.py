@@ -163,9 +163,9 @@ def _pipeline(traced: Any, config: Any, *, parallel_dims: Any = None) -> list[Ca
     disabled = set(config.compile.disable_passes)
     following = [each for each, name in zip(passes, names) if each in passes[begin + len(REPLACED) : end] and name not in disabled]
     trainer = next(each for each in _trainers if each.config is config)
-    # NCCL has the ranks wait for one that plans; nobody plans for longer.
     group = dist.group.WORLD if dist.is_initialized() and dist.get_world_size() > 1 else None
-    ranks = None if group is None else Speaking(group, 1800)
+    # As long as collectives wait in the first step: a rank that has ended ends the others too.
+    ranks = None if group is None else Speaking(group, config.comm.init_timeout_seconds)
 
     def sublet_memory_pass(module: fx.GraphModule, inputs: Any = None) -> fx.GraphModule:
         return _within(module, inputs, config.compile.limit, _held(trainer), following, ranks)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,16 +17,19 @@ pytest.importorskip("torch")
 
 from processes import ran
 
+LONG = os.environ.get("SUBLET_TORCH") == "long"
+SMALL = "-- --training.local_batch_size 1 --training.seq_len 128 --comm.init_timeout_seconds 60".split()
+FAULTS = [("gone", "plans alone"), ("killed", "by peer")]
 SCRIPT = os.path.join(os.path.dirname(__file__), "titan.py")
 
 
-def told(ranks: int, steps: int, *policies: str) -> dict[str, list[dict[str, Any]]]:
-    """What the ranks tell of each policy, by rank."""
-    done = ran([sys.executable, SCRIPT, str(ranks), str(steps), *policies], 400)
+def told(ranks: int, steps: int, *policies: str, options: Sequence[str] = (), ended: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """What the ranks tell of each policy, by rank; so many are `ended` before they tell."""
+    done = ran([sys.executable, SCRIPT, str(ranks), str(steps), *policies, *options], 400)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines and "No module named" in done.stderr:
         pytest.skip("skipped: torchtitan or what it needs is not installed")
-    assert len(lines) == ranks * len(policies), done.stderr[-4000:]
+    assert len(lines) == ranks * len(policies) - ended, done.stderr[-4000:]
     lines.sort(key=lambda line: line["rank"])
     return {policy: [line for line in lines if line["policy"] == policy] for policy in policies}
 
@@ -41,3 +45,10 @@ def test_two_ranks_train_within_their_limit_with_the_losses_of_the_default_polic
     assert by["sublet=60%"][0]["order"] == by["sublet=60%"][1]["order"] != by["default"][0]["order"]
     errors = [rank.get("error", "none") for rank in by["sublet=10%"]]
     assert errors[0] == errors[1] and errors[0].startswith("PlanError: the limit of 15.9 MB cannot be met"), errors
+
+
+@pytest.mark.skipif(not LONG, reason="long: SUBLET_TORCH=long runs it")
+@pytest.mark.parametrize(("fault", "error"), FAULTS)
+def test_where_one_of_four_ranks_ends_the_others_end_with_an_error(fault: str, error: str) -> None:
+    (survivors,) = told(4, 3, f"sublet=95%@{fault}", options=SMALL, ended=1).values()
+    assert len(survivors) == 3 and all(error in rank.get("error", "") for rank in survivors), survivors

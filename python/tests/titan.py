@@ -1,10 +1,11 @@
 """torchtitan's own trainer on the processor, on made-up text: ranks on gloo under one limit; prints what each rank tells, as
 lines of JSON.
 
-    python titan.py RANKS STEPS POLICY[=LIMIT]... [-- OPTION...]
+    python titan.py RANKS STEPS POLICY[=LIMIT][@FAULT]... [-- OPTION...]
 
 POLICY is `sublet` or one of torchtitan's. OPTION are torchtitan's own. Of each step the loss is told, in full, and what it has
-taken beside parameters, optimizer and inputs, the first one excepted.
+taken beside parameters, optimizer and inputs, the first one excepted. FAULT is the last rank's: `slow`, its operators have other
+times, some of them long; and alone, `gone`, it ends while the others plan, or `killed`, it ends in the second step.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import sys
 import tempfile
 import time
 import types
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 CONFIG = "graph_trainer_llama3_debugmodel_sdpa_cross_entropy_loss"
 SIZES = ["--training.local_batch_size", "4", "--training.seq_len", "256", "--compile.disable_passes", "cudagraph_pass"]
+ENDS = {0: "gone", 1: "killed"}
+"""Faults with which a rank ends, by the number of steps before."""
 OTHERS = ["--training.disable_cuda_graphs", "--metrics.log_freq", "1000", "--debug.seed", "1"]
 
 
@@ -88,10 +92,13 @@ def trained(rank: int, policy: str, steps: int, options: list[str]) -> dict[str,
     from torch.utils._pytree import tree_leaves
 
     import sublet.torchtitan
+    from ranks import other_times
     from sublet.torch._measure import HEAP
     from torchtitan.config import ConfigManager
 
-    name, _, limit = policy.partition("=")
+    plain, _, fault = policy.partition("@")
+    name, _, limit = plain.partition("=")
+    last = rank == int(os.environ["WORLD_SIZE"]) - 1
     named = [] if "--config" in options else ["--config", CONFIG]
     given = ["--module", "sublet.torchtitan", *named, *SIZES, *OTHERS, "--training.steps", str(steps), *options]
     config = ConfigManager().parse_args([*given, "--compile.memory_policy", name, "--compile.limit", limit])
@@ -105,6 +112,8 @@ def trained(rank: int, policy: str, steps: int, options: list[str]) -> dict[str,
     run = trainer.forward_backward_step
 
     def counted(**given: Any) -> Any:
+        if last and fault == ENDS.get(len(losses)):
+            os._exit(1)
         since = HEAP.since(torch.device("cpu"))
         begin = time.thread_time_ns()
         loss = run(**given)
@@ -118,7 +127,8 @@ def trained(rank: int, policy: str, steps: int, options: list[str]) -> dict[str,
     sublet.torchtitan.reports.clear()
     sublet.torchtitan.taken.clear()
     try:
-        trainer.train()
+        with other_times(last) if fault == "slow" else nullcontext():
+            trainer.train()
     except Exception as e:
         return told | {"error": f"{type(e).__name__}: {e}"}
     told |= {"losses": losses, "peak": max(peaks[1:]), "cpu_ms": min(took[1:]) / 1e6}
@@ -160,7 +170,7 @@ def main(ranks: int, steps: int, arguments: list[str]) -> None:
         processes = [context.Process(target=rank_main, args=each, daemon=True) for each in given]
         for process in processes:
             process.start()
-        for _ in range(ranks * len(policies)):
+        for _ in range(sum(ranks - policy.endswith(tuple(ENDS.values())) for policy in policies)):
             print(json.dumps(told.get(timeout=300)), flush=True)
         for process in processes:
             process.join()
