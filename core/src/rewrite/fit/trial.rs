@@ -25,6 +25,7 @@ const RESTART: f64 = 1.5;
 /// Of the recording's time: a small difference does not start the search over.
 const LEAST_RESTART: f64 = 0.002;
 const OVER: u64 = 4;
+const HELD: u64 = 64;
 /// One of the operators that need most memory mostly gives the proof; all would take longer than the search.
 const FEW_OPERATORS: u32 = 16;
 const FEW_PLACED: u64 = 12_000;
@@ -112,15 +113,33 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
+    /// Where the first placement is above the limit, the search is made again with 1/[`HELD`] of it held back everywhere.
     fn first(&mut self, work: u64) -> Result<Settled, Error> {
         (self.attempt, self.since) = (0, self.kept.budget.spent());
         self.swapper.clear_headroom();
-        self.kept.budget.spend_looks(work);
-        let Some(planned) = self.swapper.search(self.options.limit, work) else { return Ok(Settled::NoRoom) };
-        if self.added + planned >= self.kept.cutoff() {
-            return Ok(Settled::NoRoom);
+        let mut best = Settled::NoRoom;
+        for again in [false, true] {
+            self.kept.budget.spend_looks(work);
+            let Some(planned) = self.swapper.search(self.options.limit, work) else { break };
+            if self.added + planned >= self.kept.cutoff() {
+                break;
+            }
+            let settled = self.insist(planned, work)?;
+            if matches!(settled, Settled::Fits(_)) {
+                self.swapper.remember();
+                best = settled;
+            } else if best == Settled::NoRoom {
+                best = settled;
+            }
+            if again || self.attempt == 0 {
+                break;
+            }
+            self.swapper.hold_back(self.options.limit / HELD);
         }
-        self.insist(planned, work)
+        if matches!(best, Settled::Fits(_)) {
+            self.swapper.recall();
+        }
+        Ok(best)
     }
 
     fn climb_all(&mut self, mut best: f64, work: u64, climbs: [Climb; 2]) -> Result<f64, Error> {

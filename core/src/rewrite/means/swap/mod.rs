@@ -100,6 +100,12 @@ impl<'a> Swapper<'a> {
         self.schedule.clear_headroom();
     }
 
+    /// The same `bytes` in every operator, and nothing else.
+    pub(in crate::rewrite) fn hold_back(&mut self, bytes: u64) {
+        self.schedule.clear_headroom();
+        self.schedule.hold_back(bytes);
+    }
+
     /// `part` (numerator, denominator) of the excess, and at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {

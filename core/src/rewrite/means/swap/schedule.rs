@@ -252,6 +252,13 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
+    pub(in crate::rewrite) fn hold_back(&mut self, bytes: u64) {
+        self.load.change(|operator, load| {
+            self.headroom[operator] = load.saturating_add(bytes) - load;
+            load + self.headroom[operator]
+        });
+    }
+
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
