@@ -1,9 +1,11 @@
 //! The overhead of fits by limit: of thirty limits for each trace, none has a higher overhead than a lower limit.
 
+use core::ops::ControlFlow;
+
 use sublet_core::owned;
-use sublet_core::rewrite::fit::{Means, Options, Using};
+use sublet_core::rewrite::fit::{Means, Options, Progress, Tried, Using};
 use sublet_core::simulate::Device;
-use sublet_models::{ResNet, Roofline, Setting};
+use sublet_models::{Block, ResNet, Roofline, Setting, Transformer};
 use sublet_tests::recording::{Recording, max_load};
 
 const SWAP: Using = Using::NONE.with(Means::Swap);
@@ -54,6 +56,34 @@ fn swaps_are_planned_again_with_a_part_of_the_limit_held_back() {
     let options = Options { using: SWAP, ..Options::new(recording.max_load() / 10 * 7, device) };
     let overhead = owned::fit(&recording.recorded(), &options).expect("a schedule").run.overhead();
     assert!(overhead < 1.1, "{overhead}");
+}
+
+/// In the recorded order the updates come last, and what waits for them is more than the limit. Once another order has cost
+/// less than the lower bound of this one, it is not worked on.
+#[test]
+fn an_order_that_is_proved_worse_is_not_worked_on() {
+    let setting = Setting { batch: 1, training: true, device: Roofline::GTX1080TI };
+    let network = Transformer {
+        block: Block::Llama,
+        layers: 4,
+        width: 2048,
+        heads: 16,
+        tokens: 256,
+        vocabulary: 1000,
+        flash: true,
+        element: 2,
+    };
+    let trace = network.build(&setting).unwrap().trace().unwrap();
+    let options = Options::new(max_load(&trace.rows) / 2, Device::named("gtx1080ti").expect("a preset"));
+    let mut tried = [0; 2];
+    let mut watch = |progress: &Progress| {
+        if let Progress::Tried(Tried { reordering, .. }) = progress {
+            tried[usize::from(reordering.is_some())] += 1;
+        }
+        ControlFlow::Continue(())
+    };
+    let fitted = owned::fit_watched(&trace.recorded(), &options, &mut watch).unwrap();
+    assert!(tried[0] < 9 && fitted.run.overhead() < 0.05, "{tried:?} {}", fitted.run.overhead());
 }
 
 /// Under a low limit it pays to swap the few values that take longest to recompute, a sixteenth or a thirty-second of

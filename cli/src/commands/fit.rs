@@ -475,8 +475,8 @@ impl Outcome<'_> {
         }
         if let Some(moved) = self.moved.filter(|&moved| moved > 0) {
             let kept = match self.overhead_in_order {
-                Some(overhead) => format!("; {:.3} % in the recorded order", 100.0 * overhead),
-                None if self.overhead.is_some() => "; nothing fits in the recorded order".into(),
+                Some(overhead) => format!("; at most {:.3} % in the recorded order", 100.0 * overhead),
+                None if self.overhead.is_some() => "; nothing was found in the recorded order".into(),
                 None => String::new(),
             };
             writeln!(out, "moved          {moved} operators{kept}: --keep-order")?;

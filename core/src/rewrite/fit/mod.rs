@@ -6,8 +6,8 @@
 //! 2. *Variants* are the traces to start from. Each order of the operators is one (`means/order`): the recorded one and, if
 //!    operators may be reordered, more: in one, operators that lower the load (updates of parameters, for example) run as
 //!    early as they can; one is that of least max load that a search finds; in small traces there is one in which
-//!    operators that raise the load run late. Where masks or in-place reuse
-//!    change the trace, each order has a second variant with them, which comes first. Masks are made first, since they
+//!    operators that raise the load run late. Where the lower bound says that the recorded order takes 1 % longer than
+//!    the original, step 4 tries it last: mostly it is then proved useless. Where masks or in-place reuse change the trace, each order has a second variant with them, which comes first. Masks are made first, since they
 //!    change which blocks are alive. In-place reuse is made after recomputation, which takes it into account, and before
 //!    swaps. Masks and in-place reuse take no time.
 //! 3. The plainest schedules, until one is within the limit: whoever ends the work later has it. For each variant:
@@ -59,7 +59,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use budget::Budget;
 pub use lower_bound::{least_overhead, lower_bound_workspace};
 use stage::Stage;
-use variants::Orders;
+use variants::{ORDERS, Orders};
 pub use watch::{Progress, Strategy, Tried, Watch};
 
 /// The memory limit of a fit, the device, and how a schedule within the limit is searched for.
@@ -340,19 +340,20 @@ fn fit_within<'a>(
     }
     let mut stage = Stage::new(lengths, original.len(), options.alignment, output, (watch, budget), &mut scratch);
     let (mut least, mut load_min) = (u64::MAX, None);
-    stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |variants, stage, scratch| {
+    stage = orders.each((ORDERS, f64::MAX), stage, scratch.reborrow(), &mut |variants, stage, scratch| {
         load_min.get_or_insert(variants.load_min);
         variants.each(options, f64::MAX, stage, scratch, &mut |fitter| {
             least = least.min(fitter.plainest(variants.peak)?);
             Ok(())
         })
     })?;
-    stage = orders.each(0.0, stage, scratch.reborrow(), &mut |variants, stage, scratch| {
+    let sequence = orders.sequence(scratch.reborrow())?;
+    stage = orders.each((sequence, 0.0), stage, scratch.reborrow(), &mut |variants, stage, scratch| {
         variants.fit(options, 0.0, stage, scratch)
     })?;
     if stage.overhead().is_infinite() && !stage.stopped() {
         stage.kept.budget = budget;
-        stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |variants, mut stage, scratch| {
+        stage = orders.each((ORDERS, f64::MAX), stage, scratch.reborrow(), &mut |variants, mut stage, scratch| {
             (stage, least) = variants.least_limit(least, stage, scratch)?;
             Ok(stage)
         })?;

@@ -6,7 +6,7 @@
 //! The orders are tried one after the other. The *present* order is the one that is being tried.
 
 use super::fitter::Fitter;
-use super::lower_bound::needed;
+use super::lower_bound::{FEW, needed, takes_at_least};
 use super::stage::{Stage, Variant};
 use super::{Means, Options, strategies};
 use crate::rewrite::gaps::Gaps;
@@ -19,8 +19,12 @@ use crate::rewrite::values::Values;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-const ORDERS: [Option<Reordering>; 4] =
+type Sequence = [Option<Reordering>; 4];
+
+pub(super) const ORDERS: Sequence =
     [None, Some(Reordering::Early), Some(Reordering::LeastLoad), Some(Reordering::Late)];
+/// Of the recording's time: where the recorded order takes as much longer, the others come first, and mostly prove it useless.
+const SLOW: f64 = 0.01;
 /// Of a longer trace a variant more takes too long.
 const LATE_ROWS: usize = 1_000;
 
@@ -59,13 +63,13 @@ impl<'s> Orders<'s> {
 
     pub(super) fn each<'a, 'w>(
         &mut self,
-        most: f64,
+        (sequence, most): (Sequence, f64),
         mut stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
         then: &mut dyn FnMut(&Variants<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
         let Self { recorded: original, options, .. } = *self;
-        for reordering in ORDERS {
+        for reordering in sequence {
             if stage.overhead() <= most || stage.stopped() {
                 break;
             }
@@ -86,6 +90,17 @@ impl<'s> Orders<'s> {
             stage = then(&variants, stage, scratch.reborrow())?;
         }
         Ok(stage)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub(super) fn sequence(&mut self, mut scratch: Workspace<'_>) -> Result<Sequence, Error> {
+        self.make(None, scratch.reborrow(), &mut || false)?;
+        let recorded = Recorded { rows: &*self.rows, ..*self.recorded };
+        let slow = recorded.time_ns() as f64 * SLOW;
+        let is_slow = takes_at_least(&recorded, &self.options.in_this_order(), slow, FEW, scratch)?;
+        let [first, others @ ..] = ORDERS;
+        let [early, least, late] = others;
+        Ok(if is_slow { [early, least, late, first] } else { ORDERS })
     }
 
     /// As `needed` of the module `lower_bound`, in any order that is allowed.
