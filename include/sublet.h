@@ -2284,6 +2284,11 @@ typedef struct sublet_statistics {
    * (on Linux; elsewhere as far as blocks have reached); of other memory all bytes.
    */
   uint64_t resident;
+  /**
+   * How many marked iterations were begun anew before they ended: nothing was planned of these. More than 0 where
+   * threads that share an allocator mark iterations at once, or ends are not marked.
+   */
+  uint64_t unended;
 } sublet_statistics;
 
 /**

@@ -159,12 +159,15 @@ pub struct sublet_statistics {
     /// The bytes of `held` that take memory now. Of memory of the system these are the pages that it has given for them
     /// (on Linux; elsewhere as far as blocks have reached); of other memory all bytes.
     pub resident: u64,
+    /// How many marked iterations were begun anew before they ended: nothing was planned of these. More than 0 where
+    /// threads that share an allocator mark iterations at once, or ends are not marked.
+    pub unended: u64,
 }
 
 plain!(sublet_allocator_params, sublet_statistics);
 params! {
     sublet_allocator_params { struct_size, solver, capacity, alignment, events, live, range, alloc, free, context, seed, work, nodes, out_of_memory }
-    sublet_statistics { struct_size, state, hits, misses, plans, arena_peak, fallback_peak, footprint, held, live_bytes, live_blocks, resident }
+    sublet_statistics { struct_size, state, hits, misses, plans, arena_peak, fallback_peak, footprint, held, live_bytes, live_blocks, resident, unended }
 }
 
 /// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may

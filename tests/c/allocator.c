@@ -100,8 +100,15 @@ static void told_iterations_are_planned_and_replayed(void) {
     iteration(allocator, 9);
     WORKS(sublet_iteration_end(allocator, &error));
     done = statistics_of(allocator);
-    CHECK(done.hits == 32 && done.misses == 0 && done.plans == 1);
+    CHECK(done.hits == 32 && done.misses == 0 && done.plans == 1 && done.unended == 0);
     WORKS(sublet_free(allocator, beside, &error));
+
+    /* What is begun anew before its end is counted. */
+    for (int i = 0; i < 3; ++i) {
+        WORKS(sublet_iteration_begin(allocator, &error));
+    }
+    WORKS(sublet_iteration_end(allocator, &error));
+    CHECK(statistics_of(allocator).unended == 2);
     sublet_allocator_destroy(allocator);
 }
 

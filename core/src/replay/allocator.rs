@@ -85,6 +85,9 @@ pub struct Statistics {
     pub misses: u64,
     /// How many plans were followed so far, whether made by the allocator or adopted from elsewhere.
     pub plans: u64,
+    /// How many marked iterations were begun anew before they ended: nothing was planned of these. More than 0 where threads
+    /// that share an allocator mark iterations at once, or ends are not marked.
+    pub unended: u64,
     /// The bytes of the largest arena so far; an arena is the memory of a plan.
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
@@ -297,6 +300,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// Marks the begin of an iteration. After the first such call, iterations are no longer searched for in the stream
     /// of requests: the caller marks each of them.
     pub fn begin_iteration(&mut self) {
+        self.done.unended += u64::from(self.iterations == Iterations::Within);
         self.iterations = Iterations::Within;
         self.detector.restart();
         self.replay.restart();

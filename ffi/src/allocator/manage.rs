@@ -42,6 +42,7 @@ pub unsafe extern "C" fn sublet_stats(
             live_bytes,
             live_blocks,
             resident,
+            unended: done.unended,
         });
         Ok(())
     })

@@ -7,9 +7,10 @@
 //!    operators may be reordered, more: in one, operators that lower the load (updates of parameters, for example) run as
 //!    early as they can; one is that of least max load that a search finds; in small traces there is one in which
 //!    operators that raise the load run late. Where the lower bound says that the recorded order takes 1 % longer than
-//!    the original, step 4 tries it last: mostly it is then proved useless. Where masks or in-place reuse change the trace, each order has a second variant with them, which comes first. Masks are made first, since they
-//!    change which blocks are alive. In-place reuse is made after recomputation, which takes it into account, and before
-//!    swaps. Masks and in-place reuse take no time.
+//!    the original, step 4 tries it last: mostly it is then proved useless. Where masks or in-place reuse change the
+//!    trace, each order has a second variant with them, which comes first. Masks are made first, since they change which
+//!    blocks are alive. In-place reuse is made after recomputation, which takes it into account, and before swaps. Masks
+//!    and in-place reuse take no time.
 //! 3. The plainest schedules, until one is within the limit: whoever ends the work later has it. For each variant:
 //!    what is recomputed and swapped by one rule to be a little below the limit, then to take least memory, however long
 //!    that takes.
