@@ -160,6 +160,7 @@ struct Held<'a> {
 impl Held<'_> {
     fn step(&mut self, step: Step) {
         let before = (self.allocator.statistics(), self.allocator.state());
+        let begins = u64::from(matches!(step, Step::Begin));
         match step {
             Step::Malloc(bytes) => self.malloc(bytes),
             Step::Free(which) if !self.order.is_empty() => self.free(usize::from(which) % self.order.len()),
@@ -181,9 +182,10 @@ impl Held<'_> {
                 Err(e) => assert!(matches!(e, Error::BufferTooSmall { buffer: Buffer::Live, .. }), "{e}"),
             },
         }
-        let Statistics { hits, misses, plans, arena_peak, fallback_peak, footprint, held } =
+        let Statistics { hits, misses, plans, arena_peak, fallback_peak, footprint, held, unended } =
             self.allocator.statistics();
         assert!(hits >= before.0.hits && misses >= before.0.misses && hits + misses <= self.asked);
+        assert!((before.0.unended..=before.0.unended + begins).contains(&unended));
         assert!(plans >= before.0.plans && plans - before.0.plans <= 1);
         assert!(arena_peak <= footprint && fallback_peak <= footprint && footprint <= self.space);
         assert!(plans > 0 || (hits, misses, arena_peak) == (0, 0, 0));

@@ -186,6 +186,7 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
                         live_bytes: 7,
                         live_blocks: 7,
                         resident: 7,
+                        unended: 7,
                         struct_size: size_of::<sublet_statistics>() as u32,
                     };
                     let status = sublet_stats(to, &raw mut statistics, error);
