@@ -94,12 +94,14 @@ impl<'s> Orders<'s> {
 
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn sequence(&mut self, mut scratch: Workspace<'_>) -> Result<Sequence, Error> {
+        if !self.options.using.has(Means::Order) {
+            return Ok(ORDERS);
+        }
         self.make(None, scratch.reborrow(), &mut || false)?;
         let recorded = Recorded { rows: &*self.rows, ..*self.recorded };
         let slow = recorded.time_ns() as f64 * SLOW;
         let is_slow = takes_at_least(&recorded, &self.options.in_this_order(), slow, FEW, scratch)?;
-        let [first, others @ ..] = ORDERS;
-        let [early, least, late] = others;
+        let [first, early, least, late] = ORDERS;
         Ok(if is_slow { [early, least, late, first] } else { ORDERS })
     }
 

@@ -102,8 +102,7 @@ impl<'a> Swapper<'a> {
 
     /// The same `bytes` in every operator, and nothing else.
     pub(in crate::rewrite) fn hold_back(&mut self, bytes: u64) {
-        self.schedule.clear_headroom();
-        self.schedule.hold_back(bytes);
+        self.schedule.set_headroom(|_| bytes);
     }
 
     /// `part` (numerator, denominator) of the excess, and at least 1/512 of the limit.
@@ -124,7 +123,7 @@ impl<'a> Swapper<'a> {
 
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
-        self.schedule.set_headroom(&self.remembered_headroom);
+        self.schedule.set_headroom(|operator| self.remembered_headroom[operator]);
     }
 
     pub(in crate::rewrite) fn lower_headroom(&mut self) {

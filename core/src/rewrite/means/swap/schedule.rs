@@ -221,10 +221,10 @@ impl<'a> Schedule<'a> {
         to.copy_from(&self.headroom);
     }
 
-    pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
+    pub(in crate::rewrite) fn set_headroom(&mut self, bytes: impl Fn(u32) -> u64) {
         self.clear_headroom();
         self.load.change(|operator, load| {
-            self.headroom[operator] = load.saturating_add(headroom[operator]) - load;
+            self.headroom[operator] = load.saturating_add(bytes(operator)) - load;
             load + self.headroom[operator]
         });
     }
@@ -250,13 +250,6 @@ impl<'a> Schedule<'a> {
             load + more
         });
         self.excess.fill(0);
-    }
-
-    pub(in crate::rewrite) fn hold_back(&mut self, bytes: u64) {
-        self.load.change(|operator, load| {
-            self.headroom[operator] = load.saturating_add(bytes) - load;
-            load + self.headroom[operator]
-        });
     }
 
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
