@@ -2,7 +2,7 @@
 //! follow as long as the budgets last.
 //!
 //! What runs in a *round*, and in which rounds, is in [`STAGES`]. The heuristics of the first round reach the lower bound on
-//! most networks: one plan from address 0 upwards; colouring, forward and backward in time, which is best where large blocks
+//! most networks: one plan from address 0 upwards, of many blocks that of best fit; colouring, forward and backward in time, which is best where large blocks
 //! come and go in a full memory; then the [`portfolio`]. Exact search and beam search follow, and take turns with more plans
 //! from address 0 upwards, because nobody can know which of them finds a better plan first.
 //!
@@ -23,11 +23,11 @@
 use core::ops::ControlFlow;
 
 use super::gap::Fit;
-use super::interval::Sweep;
+use super::multistart::{self, Starts};
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{copy, finish, prepare, tell};
-use super::{beam, by_order, multistart, portfolio, search};
-use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
+use super::support::{Problem, copy, tell};
+use super::{beam, best_fit, by_order, portfolio, search};
+use crate::{Block, Error, Workspace, WorkspaceLen};
 
 const FEW_STARTS: u64 = 48;
 /// In blocks placed.
@@ -35,6 +35,8 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 const FEW_NODES: u64 = 4;
 const MORE_TENTHS: u64 = 3;
 const MOST_PAIRS: u64 = 8_000_000;
+/// From here on best fit is the first plan: it is as good, and takes less time.
+pub(super) const MANY_BLOCKS: usize = 100_000;
 /// With at most this many blocks, the exact search of [`Solver::Auto`] is given more nodes.
 pub const FEW_BLOCKS: usize = 600;
 
@@ -66,18 +68,18 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 pub(super) fn place(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let &Problem { blocks, lower_bound, .. } = problem;
     let (mut work, mut nodes) = (options.work, nodes_of(blocks, options));
     let first = first_budget(blocks.len(), work, nodes);
     let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
     let enough = options.constraints.capacity.unwrap_or(0);
-    let mut incumbent = Incumbent { watch, offsets, best, enough, nodes: 0, stopped: false };
+    let mut incumbent = Incumbent { watch, offsets, best, enough, first: None, nodes: 0, stopped: false };
     for number in 0..u64::BITS {
         let all = |default: u64| default.saturating_mul(1 << number.saturating_sub(1));
         let most = match number {
@@ -91,7 +93,7 @@ pub(super) fn place(
         budget.seed = options.seed.wrapping_add(number.into());
         work -= budget.work;
         nodes -= budget.nodes;
-        let mut round = Round { number, blocks, options, budget, incumbent: &mut incumbent };
+        let mut round = Round { number, problem, options, budget, incumbent: &mut incumbent };
         let when = if number == 0 { When::First } else { When::Later };
         for stage in STAGES.iter().filter(|stage| [when, When::Always].contains(&stage.when)) {
             if !round.incumbent.done() {
@@ -102,55 +104,60 @@ pub(super) fn place(
             break;
         }
     }
-    finish(Summary { nodes: incumbent.nodes, ..incumbent.best }, options)
+    Ok(Summary { nodes: incumbent.nodes, ..incumbent.best })
 }
 
 struct Round<'a, 'b> {
     number: u32,
-    blocks: &'a [Block],
+    problem: &'a Problem<'a>,
     options: &'a Options,
     budget: Options,
     incumbent: &'a mut Incumbent<'b>,
 }
 
 impl Round<'_, '_> {
-    /// The heuristics also keep plans above the capacity: the search may begin with one.
-    fn without_capacity(&self) -> Options {
-        Options { constraints: Constraints { capacity: None, ..self.options.constraints }, ..self.budget }
-    }
-
     fn takes_search(&self) -> bool {
-        self.blocks.len() <= search::MOST_BLOCKS
+        self.problem.blocks.len() <= search::MOST_BLOCKS
     }
 }
 
 fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
-    build(round, 1, 0, scratch)
-}
-
-fn build_more(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
-    if round.budget.work == 0 { Ok(()) } else { build(round, 0, round.budget.work, scratch) }
-}
-
-fn build(round: &mut Round<'_, '_>, fixed: usize, work: u64, mut scratch: Workspace<'_>) -> Result<(), Error> {
-    let trial = scratch.words(round.blocks.len()).into_slice();
-    let options = Options { work, ..round.without_capacity() };
-    let incumbent = &mut *round.incumbent;
-    let found =
-        multistart::build(round.blocks, &options, (fixed, incumbent.best.lower_bound), scratch, trial, &mut |now| {
-            incumbent.tell(now)
-        })?;
-    incumbent.keep_plan(found, trial);
+    let first = if round.problem.blocks.len() < MANY_BLOCKS {
+        build(round, Starts::Fixed, 0, scratch)
+    } else {
+        let found = best_fit::place(round.problem, &round.budget, scratch, round.incumbent.offsets);
+        round.incumbent.best = found;
+        // The incumbent keeps whether this was a break.
+        let _ = round.incumbent.tell(&found);
+        found
+    };
+    round.incumbent.first = Some(first);
     Ok(())
 }
 
+fn build_more(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
+    if round.budget.work > 0 {
+        build(round, Starts::Drawn, round.budget.work, scratch);
+    }
+    Ok(())
+}
+
+fn build(round: &mut Round<'_, '_>, starts: Starts, work: u64, mut scratch: Workspace<'_>) -> Summary {
+    let trial = scratch.words(round.problem.blocks.len()).into_slice();
+    let options = Options { work, ..round.budget };
+    let incumbent = &mut *round.incumbent;
+    let found = multistart::place(round.problem, &options, starts, scratch, trial, &mut |now| incumbent.tell(now));
+    incumbent.keep_plan(found, trial);
+    found
+}
+
 fn color(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
-    if Sweep::new(round.blocks, scratch.reborrow())?.colliding_pair_count() > MOST_PAIRS {
+    if round.problem.sweep.colliding_pair_count() > MOST_PAIRS {
         return Ok(());
     }
-    let trial = scratch.words(round.blocks.len()).into_slice();
+    let trial = scratch.words(round.problem.blocks.len()).into_slice();
     for solver in [Solver::Coloring(Fit::First), Solver::ColoringBackward] {
-        let found = by_order::place(solver, round.blocks, &round.without_capacity(), scratch.reborrow(), trial)?;
+        let found = by_order::place(solver, round.problem, &round.budget, scratch.reborrow(), trial);
         round.incumbent.keep_plan(found, trial);
         if round.incumbent.tell(&found).is_break() || round.incumbent.done() {
             break;
@@ -160,10 +167,10 @@ fn color(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Er
 }
 
 fn run_portfolio(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
-    let trial = scratch.words(round.blocks.len()).into_slice();
-    let options = round.without_capacity();
+    let trial = scratch.words(round.problem.blocks.len()).into_slice();
     let incumbent = &mut *round.incumbent;
-    let found = portfolio::place(round.blocks, &options, scratch, trial, &mut |now| incumbent.tell(now))?;
+    let first = incumbent.first;
+    let found = portfolio::place(round.problem, &round.budget, first, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
     Ok(())
 }
@@ -173,13 +180,13 @@ fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Resu
     if nodes == 0 || !round.takes_search() {
         return Ok(());
     }
-    let options = Options { nodes, constraints: round.options.constraints, ..round.budget };
-    let (blocks, incumbent) = (round.blocks, &mut *round.incumbent);
-    let anew = round.number == 0 && is_searched_more(blocks, round.options);
+    let options = Options { nodes, ..round.budget };
+    let (problem, incumbent) = (round.problem, &mut *round.incumbent);
+    let anew = round.number == 0 && is_searched_more(problem.blocks, round.options);
     let start = Some(incumbent.best).filter(|_| !anew);
-    let trial = scratch.words(blocks.len()).into_slice();
+    let trial = scratch.words(problem.blocks.len()).into_slice();
     copy(incumbent.offsets, trial);
-    let found = search::improve(blocks, &options, start, scratch, trial, &mut |now| incumbent.tell(now))?;
+    let found = search::improve(problem, &options, start, scratch, trial, &mut |now| incumbent.tell(now))?;
     incumbent.keep_plan(found, trial);
     incumbent.nodes += found.nodes;
     Ok(())
@@ -190,11 +197,11 @@ fn search_beam(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<
     if nodes == 0 {
         return Ok(());
     }
-    let options = Options { nodes, constraints: round.options.constraints, ..round.budget };
+    let options = Options { nodes, ..round.budget };
     let (before, wide) = (round.incumbent.best, round.number.saturating_sub(1));
-    let trial = scratch.words(round.blocks.len()).into_slice();
+    let trial = scratch.words(round.problem.blocks.len()).into_slice();
     let incumbent = &mut *round.incumbent;
-    let found = beam::improve(round.blocks, &options, before, wide, scratch, trial, &mut |now| incumbent.tell(now))?;
+    let found = beam::improve(round.problem, &options, before, wide, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
     incumbent.nodes += found.nodes;
     Ok(())
@@ -221,6 +228,7 @@ struct Incumbent<'a> {
     best: Summary,
     /// The capacity, in bytes; 0 if there is none.
     enough: u64,
+    first: Option<Summary>,
     nodes: u64,
     stopped: bool,
 }

@@ -41,12 +41,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use self::timeline::{Ends, Timeline};
-use super::multistart;
+use super::multistart::{self, Starts};
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{align_up, copy, finish, gcd, prepare, tell};
+use super::support::{Problem, align_up, copy, gcd, tell};
 use crate::hash;
 use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+use crate::{Block, Workspace, WorkspaceLen, sort};
 
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
 const WIDTH_BITS: u32 = 10;
@@ -86,39 +86,37 @@ const fn cells(n: usize) -> usize {
 }
 
 pub(super) fn place(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+) -> Summary {
     let once = Options { work: 0, ..*options };
     let mut stopped = false;
     let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
-    let built = multistart::build(blocks, &once, (1, lower_bound), scratch.reborrow(), offsets, &mut tell)?;
-    let improved = if stopped { built } else { improve(blocks, options, built, 0, scratch, offsets, watch)? };
-    finish(improved, options)
+    let built = multistart::place(problem, &once, Starts::Fixed, scratch.reborrow(), offsets, &mut tell);
+    if stopped { built } else { improve(problem, options, built, 0, scratch, offsets, watch) }
 }
 
 pub(super) fn improve(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     incumbent: Summary,
     first_round: u32,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
+) -> Summary {
     let mut best = Summary { nodes: 0, ..incumbent };
     if best.peak >> (u64::BITS - WIDTH_BITS) > 0 {
-        return Ok(best);
+        return best;
     }
     let mut scratch = scratch.reborrow();
-    let mut beam = Beam::new(blocks, options, &mut scratch)?;
+    let mut beam = Beam::new(problem, options, &mut scratch);
     let enough = best.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let most = options.nodes.saturating_mul(CELLS_OF_A_NODE);
-    let unit = blocks.iter().fold(0, |unit, b| gcd(unit, b.size)).max(1);
+    let unit = problem.blocks.iter().fold(0, |unit, b| gcd(unit, b.size)).max(1);
     let (mut round, mut halvings, mut improved) = (first_round, 0u32, false);
     while best.peak > enough && beam.looked < most && beam.may_finish(most) {
         let gap = best.peak - enough;
@@ -141,7 +139,7 @@ pub(super) fn improve(
             break;
         }
     }
-    Ok(best)
+    best
 }
 
 /// Begin and end in bytes; then one past the last section of time (upper half) and the block (lower half).
@@ -208,10 +206,11 @@ struct Beam<'a> {
 }
 
 impl<'a> Beam<'a> {
-    fn new(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+    fn new(problem: &Problem<'a>, options: &Options, scratch: &mut Workspace<'a>) -> Self {
+        let blocks = problem.blocks;
         let len = blocks.len();
         let width = most_width(len);
-        let timeline = Timeline::new(blocks, scratch)?;
+        let timeline = Timeline::new(&problem.sweep, blocks.len(), scratch);
         let (order, kept, kind) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
         let mut aside = scratch.indices(len);
         let [mut pins, position, ahead] = [(); 3].map(|()| scratch.indices(len));
@@ -232,7 +231,7 @@ impl<'a> Beam<'a> {
         for i in 0..u32::try_from(WAYS * width).unwrap_or(0) {
             way[i] = i.into();
         }
-        Ok(Self {
+        Self {
             blocks,
             alignment: options.constraints.alignment,
             n: count(blocks),
@@ -263,7 +262,7 @@ impl<'a> Beam<'a> {
             back: scratch.stale_words(len * width),
             random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             looked: 0,
-        })
+        }
     }
 
     /// A pass looks at a quarter of the widest row for each block and partial plan, or more.

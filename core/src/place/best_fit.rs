@@ -8,58 +8,44 @@
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
 //! the same offsets. The length of a lifetime is its number of steps.
 
-use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
 use super::solver::{Options, Solver, Summary};
-use super::support::{finish, prepare};
-use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+use super::support::Problem;
+use crate::table::{Table, at};
+use crate::{Workspace, WorkspaceLen};
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let numbering = WorkspaceLen { words: 0, indices: 3 * n };
-    Skyline::workspace(n, 2 * n).and(numbering).max(Sweep::workspace(n))
+    Skyline::workspace(n, 2 * n)
 }
 
 pub(super) fn place(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
-) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let mut offsets = Table::new(offsets);
-    let mut skyline = published(blocks, options, &mut scratch.reborrow());
+) -> Summary {
+    let mut skyline = published(problem, options, &mut scratch.reborrow());
     rank_longest_first(&mut skyline);
-    let (peak, _) = skyline.build(Rule::Rank, u64::MAX, &mut offsets);
+    let (peak, _) = skyline.build(Rule::Rank, u64::MAX, &mut Table::new(offsets));
     let peak = peak.unwrap_or(u64::MAX);
-    finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
+    Summary { peak, lower_bound: problem.lower_bound, solver: Solver::BestFit, nodes: 0 }
 }
 
-fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
-    let n = count(blocks);
-    let len = blocks.len();
-    let mut by_start = scratch.indices(len);
-    let mut by_end = scratch.indices(len);
-    let mut aside = scratch.indices(len);
-    Skyline::new(blocks, options.constraints.alignment, 2 * len, scratch, |low, high| {
-        sort::identity(&mut by_start, n);
-        sort::by_key(&mut by_start, n, &mut aside, |i| at(blocks, i).start.into());
-        sort::identity(&mut by_end, n);
-        sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
+fn published<'a>(problem: &Problem<'a>, options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
+    let &Problem { blocks, sweep, .. } = problem;
+    Skyline::new(problem, options.constraints.alignment, 2 * blocks.len(), scratch, |low, high| {
+        let (mut starts, mut ends) = (sweep.by_start().iter().peekable(), sweep.by_end().iter().peekable());
         // The distinct steps at which a block begins or ends are numbered in order. A section begins at each of them
         // but the last, where the last block ends.
-        let (mut started, mut ended, mut section) = (0, 0, 0);
-        while ended < n {
-            let end = at(blocks, by_end[ended]).end;
-            let start = if started < n { at(blocks, by_start[started]).start } else { u32::MAX };
-            let step = start.min(end);
-            while started < n && at(blocks, by_start[started]).start == step {
-                low[by_start[started]] = section;
-                started += 1;
+        let mut section = 0;
+        while let Some(&&i) = ends.peek() {
+            let end = at(blocks, i).end;
+            let step = starts.peek().map_or(end, |&&i| at(blocks, i).start.min(end));
+            while let Some(&i) = starts.next_if(|&&i| at(blocks, i).start == step) {
+                low[i] = section;
             }
-            while ended < n && at(blocks, by_end[ended]).end == step {
-                high[by_end[ended]] = section;
-                ended += 1;
+            while let Some(&i) = ends.next_if(|&&i| at(blocks, i).end == step) {
+                high[i] = section;
             }
             section += 1;
         }
@@ -77,7 +63,8 @@ fn rank_longest_first(skyline: &mut Skyline<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Constraints;
+    use crate::place::tests::run;
+    use crate::{Block, Constraints};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -129,15 +116,6 @@ mod tests {
         offsets.into_iter().map(Option::unwrap).collect()
     }
 
-    fn run(blocks: &[Block], alignment: u64) -> Vec<u64> {
-        let len = workspace(blocks.len());
-        let (mut words, mut indices) = (vec![5; len.words], vec![5; len.indices]);
-        let mut offsets = vec![5; blocks.len()];
-        let options = Options { constraints: Constraints { alignment, capacity: None }, ..Options::default() };
-        place(blocks, &options, Workspace::new(&mut words, &mut indices), &mut offsets).unwrap();
-        offsets
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
@@ -148,7 +126,8 @@ mod tests {
             let blocks: Vec<Block> = rows.iter().map(|&(start, width, size, log)| Block {
                 alignment: 1 << log, ..Block::new(start, start + width, size)
             }).collect();
-            prop_assert_eq!(run(&blocks, 1 << alignment), naive(&blocks, 1 << alignment));
+            let options = Options { constraints: Constraints { alignment: 1 << alignment, capacity: None }, ..Options::default() };
+            prop_assert_eq!(run(Solver::BestFit, &blocks, &options).1, naive(&blocks, 1 << alignment));
         }
     }
 }

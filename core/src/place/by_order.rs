@@ -13,16 +13,15 @@
 //! a block takes.
 
 use super::gap::{Fit, Gaps};
-use super::interval::Sweep;
 use super::solver::{Options, Order, Solver, Summary};
-use super::support::{finish, prepare};
+use super::support::Problem;
 use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+use crate::{Block, Workspace, WorkspaceLen, sort};
 
 type Key = fn(&Block) -> u64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    Gaps::workspace(n).and(Sweep::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
+    Gaps::workspace(n).and(WorkspaceLen { words: 0, indices: 2 * n })
 }
 
 /// The keys of the order, the least important first; of blocks equal in all, the smaller index comes first.
@@ -41,16 +40,15 @@ fn sequence(solver: Solver) -> ([Key; 4], Fit) {
 
 pub(super) fn place(
     solver: Solver,
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
-) -> Result<Summary, Error> {
+) -> Summary {
+    let &Problem { blocks, sweep, lower_bound } = problem;
     let (keys, fit) = sequence(solver);
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
-    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
     let mut order = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
     sort::identity(&mut order, n);
@@ -65,7 +63,7 @@ pub(super) fn place(
         sweep.clique_ranges(low, high)
     });
     let peak = gaps.build(order.first(n), fit, &mut Table::new(offsets));
-    finish(Summary { peak, lower_bound, solver, nodes: 0 }, options)
+    Summary { peak, lower_bound, solver, nodes: 0 }
 }
 
 fn size(b: &Block) -> u64 {

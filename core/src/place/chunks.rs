@@ -121,7 +121,7 @@ pub fn place(
     let options = Options { constraints: Constraints { capacity: None, ..options.constraints }, ..*options };
     scratch.check(workspace(solver, n, limit))?;
     let offsets = scratch.words(n).into_slice();
-    let lower_bound = prepare(blocks, &options, WorkspaceLen::NONE, &mut scratch, offsets)?;
+    let lower_bound = prepare(blocks, &options, WorkspaceLen::NONE, &mut scratch.reborrow(), offsets)?.lower_bound;
     let mut scratch = scratch.reborrow();
     let mut dealer = Dealer::lend(n, most(n, limit), blocks, limit, options.constraints.alignment, &mut scratch);
     let mut placed = Placer { solver, blocks, options, limit, parts, offsets };

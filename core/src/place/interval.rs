@@ -107,6 +107,10 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
+    pub(super) const fn by_end(&self) -> &'a [u32] {
+        self.by_end
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)

@@ -2,7 +2,10 @@
 
 use core::ops::ControlFlow;
 
+use super::interval::Sweep;
+use super::multistart::Starts;
 use super::solver::{Options, Solver, Summary, Watch};
+use super::support::{finish, prepare};
 use super::{auto, beam, best_fit, by_order, multistart, portfolio, search};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -11,7 +14,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 /// words.
 #[must_use]
 pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
-    match solver {
+    let method = match solver {
         Solver::Auto => auto::workspace(n),
         Solver::Portfolio => portfolio::workspace(n),
         Solver::Search => search::workspace(n),
@@ -19,7 +22,8 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
         Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => by_order::workspace(n),
-    }
+    };
+    Sweep::workspace(n).and(method)
 }
 
 /// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], this may be
@@ -94,19 +98,22 @@ pub fn place_watched(
     solver: Solver,
     blocks: &[Block],
     options: &Options,
-    scratch: Workspace<'_>,
+    mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    match solver {
-        Solver::Auto => auto::place(blocks, options, scratch, offsets, watch),
-        Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
-        Solver::Search => search::place(blocks, options, scratch, offsets, watch),
-        Solver::Beam => beam::place(blocks, options, scratch, offsets, watch),
-        Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
-        Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
+    let mut scratch = scratch.reborrow();
+    let problem = &prepare(blocks, options, workspace_of(solver, blocks.len()), &mut scratch, offsets)?;
+    let summary = match solver {
+        Solver::Auto => auto::place(problem, options, scratch, offsets, watch)?,
+        Solver::Portfolio => portfolio::place(problem, options, None, scratch, offsets, watch),
+        Solver::Search => search::improve(problem, options, None, scratch, offsets, watch)?,
+        Solver::Beam => beam::place(problem, options, scratch, offsets, watch),
+        Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, offsets, watch),
+        Solver::BestFit => best_fit::place(problem, options, scratch, offsets),
         Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => {
-            by_order::place(solver, blocks, options, scratch, offsets)
+            by_order::place(solver, problem, options, scratch, offsets)
         }
-    }
+    };
+    finish(summary, options)
 }

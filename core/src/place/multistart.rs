@@ -30,12 +30,11 @@ use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{finish, prepare};
+use super::support::Problem;
 use crate::table::{Table, count};
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Block, Workspace, WorkspaceLen};
 
 #[derive(Clone, Copy, Debug)]
 struct Start {
@@ -54,8 +53,9 @@ impl Start {
     }
 }
 
+const FIRST: Start = Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0)));
 const FIXED: [Start; 10] = [
-    Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
+    FIRST,
     Start::fixed(Rule::Level, 0.0, None),
     Start::fixed(Rule::Flush, 0.0, None),
     Start::fixed(Rule::BusiestFirst, 0.5, None),
@@ -71,46 +71,62 @@ const FRACTION: u32 = 17;
 const NOISE: f64 = 0.4;
 const CHANGED: u64 = 20;
 
+/// Which starts come before those that are drawn at random.
+#[derive(Clone, Copy)]
+pub(super) enum Starts {
+    Fixed,
+    /// The first one was built before, and reached this peak; only lower plans are written.
+    FixedAfterFirst(u64),
+    Drawn,
+}
+
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let trial = WorkspaceLen { words: 3 * n, indices: 0 };
-    Skyline::workspace(n, n).and(Sweep::workspace(n)).and(trial)
+    Skyline::workspace(n, n).and(WorkspaceLen { words: 3 * n, indices: 0 })
 }
 
 pub(super) fn place(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
+    starts: Starts,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    finish(build(blocks, options, (FIXED.len(), lower_bound), scratch, offsets, watch)?, options)
-}
-
-pub(super) fn build(
-    blocks: &[Block],
-    options: &Options,
-    (fixed, lower_bound): (usize, u64),
-    mut scratch: Workspace<'_>,
-    offsets: &mut [u64],
-    watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let mut scratch = scratch.reborrow();
+) -> Summary {
+    let &Problem { blocks, sweep, lower_bound } = problem;
+    let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let n = count(blocks);
-    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
-    let mut skyline = Skyline::new(blocks, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| {
+    let cost = |start: Start, placed| start.cost(placed) + u64::from(n / 8 + 1);
+    let (mut peak, mut work) = match starts {
+        Starts::FixedAfterFirst(reached) => (reached, cost(FIRST, n)),
+        Starts::Fixed | Starts::Drawn => (u64::MAX, 0),
+    };
+    let goes_on = |peak, work| peak == u64::MAX || (peak > lower_bound && work < options.work);
+    if !goes_on(peak, work) {
+        return summary(peak);
+    }
+    let mut scratch = scratch.reborrow();
+    let mut skyline = Skyline::new(problem, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| {
         sweep.clique_ranges(low, high)
     });
     let mut trial = scratch.words(blocks.len());
     let mut worth = scratch.words(blocks.len());
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
-    let mut fixed = FIXED.iter().copied().take(fixed);
     // The best start so far, and by block its worth in that start.
     let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
-    let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
-    let (mut peak, mut work) = (u64::MAX, 0u64);
-    while peak == u64::MAX || (peak > lower_bound && work < options.work) {
+    let mut fixed = FIXED.iter().copied().skip(match starts {
+        Starts::Fixed => 0,
+        Starts::FixedAfterFirst(_) => 1,
+        Starts::Drawn => FIXED.len(),
+    });
+    if let Starts::FixedAfterFirst(_) = starts {
+        best = Some(Start { noise: NOISE, ..FIRST });
+        let worth_of = FIRST.worth();
+        for (i, b) in (0u32..).zip(blocks) {
+            best_worth[i] = worth_of(b, &mut random);
+        }
+    }
+    while goes_on(peak, work) {
         let fixed = fixed.find(|start| peak == u64::MAX || work.saturating_add(start.cost(n)) <= options.work);
         let changed = best.filter(|_| fixed.is_none() && random.next_u64().is_multiple_of(2));
         let start = fixed.or(changed).unwrap_or_else(|| draw(&mut random));
@@ -126,7 +142,7 @@ pub(super) fn build(
         skyline.rank_by(|i, _| !worth[i]);
         let limit = peak.saturating_add(changed.is_some().into());
         let (reached, placed) = skyline.build(start.rule, limit, &mut trial);
-        work = work.saturating_add(start.cost(placed)).saturating_add(u64::from(n / 8 + 1));
+        work = work.saturating_add(cost(start, placed));
         if let Some(better) = reached {
             peak = better;
             best = Some(Start { noise: NOISE, ..start });
@@ -139,7 +155,7 @@ pub(super) fn build(
             break;
         }
     }
-    Ok(summary(peak))
+    summary(peak)
 }
 
 fn draw(random: &mut SplitMix64) -> Start {

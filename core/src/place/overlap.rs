@@ -81,7 +81,7 @@ pub fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch.reborrow(), offsets)?;
     block::check_overlaps(blocks, overlaps)?;
     let lower_bound = least(blocks, overlaps);
     let mut scratch = scratch.reborrow();

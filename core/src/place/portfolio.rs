@@ -9,39 +9,39 @@
 //! Cost: O(n log n + work) in practice for n blocks. Each method by order takes O(|E| log n) for |E| pairs of blocks alive
 //! together.
 
-use super::interval::Sweep;
+use super::multistart::Starts;
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{copy, finish, prepare, tell};
+use super::support::{Problem, copy, tell};
 use super::{best_fit, by_order, multistart};
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Workspace, WorkspaceLen};
 
 /// Pairs alive together that take as long as `multistart` takes to place one block.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let members = multistart::workspace(n).max(best_fit::workspace(n)).max(by_order::workspace(n));
-    members.max(Sweep::workspace(n)).and(WorkspaceLen { words: n, indices: 0 })
+    members.and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// `watch` is called after each heuristic, and after each plan of `multistart`.
+/// `watch` is called after each heuristic, and after each plan of `multistart`. A plan that was `built` before, the first of
+/// `multistart` or that of `best_fit`, is not built again; only lower plans are written.
 pub(super) fn place(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
+    built: Option<Summary>,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
+) -> Summary {
+    let &Problem { blocks, sweep, lower_bound } = problem;
     // In blocks placed: what is left of the budget that the heuristics whose cost grows with the pairs share, and what
     // each of them takes.
-    let (mut left, each) = (options.work, pairs / PAIRS_PER_BLOCK);
+    let (mut left, each) = (options.work, sweep.colliding_pair_count() / PAIRS_PER_BLOCK);
     let mut scratch = scratch.reborrow();
     let trial = scratch.words(blocks.len()).into_slice();
-    // A plan above the capacity is kept too: only the best peak is compared with the capacity, at the end.
-    let mut unlimited = *options;
-    unlimited.constraints.capacity = None;
-    let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };
+    let none = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };
+    let mut best = built.unwrap_or(none);
+    let (builder, reached) = (best.solver, best.peak);
     for solver in Solver::HEURISTICS {
         if best.peak == lower_bound {
             break;
@@ -50,12 +50,17 @@ pub(super) fn place(
         let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
         let scratch = scratch.reborrow();
         let summary = match solver {
-            Solver::Multistart => multistart::place(blocks, &unlimited, scratch, trial, &mut tell)?,
-            Solver::BestFit => best_fit::place(blocks, &unlimited, scratch, trial)?,
+            Solver::BestFit if builder == Solver::BestFit => continue,
+            Solver::Multistart if builder == Solver::Multistart => {
+                let starts = Starts::FixedAfterFirst(reached);
+                multistart::place(problem, options, starts, scratch, trial, &mut tell)
+            }
+            Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, trial, &mut tell),
+            Solver::BestFit => best_fit::place(problem, options, scratch, trial),
             by_order => {
                 let Some(rest) = left.checked_sub(each) else { continue };
                 left = rest;
-                by_order::place(by_order, blocks, &unlimited, scratch, trial)?
+                by_order::place(by_order, problem, options, scratch, trial)
             }
         };
         if summary.peak < best.peak {
@@ -66,20 +71,20 @@ pub(super) fn place(
             break;
         }
     }
-    finish(best, options)
+    best
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::place::tests::cut;
-    use crate::place::{place_watched, workspace_of};
+    use crate::place::{Sweep, place_watched, workspace_of};
     use core::ops::ControlFlow;
 
     #[test]
     fn heuristics_that_grow_with_the_pairs_share_the_work() {
         let blocks = cut(200, 100, 10_000, 1);
-        let len = workspace(blocks.len());
+        let len = workspace_of(Solver::Portfolio, blocks.len());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let pairs = Sweep::new(&blocks, scratch.reborrow()).unwrap().colliding_pair_count();
@@ -94,7 +99,7 @@ mod tests {
             };
             let options = Options { work, ..Options::default() };
             let mut offsets = vec![0; blocks.len()];
-            place(&blocks, &options, scratch.reborrow(), &mut offsets, &mut watch).unwrap();
+            place_watched(Solver::Portfolio, &blocks, &options, scratch.reborrow(), &mut offsets, &mut watch).unwrap();
             told
         };
         let none = told(each - 1);

@@ -35,7 +35,7 @@
 
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::load_tree::LoadTree;
-use super::support::align_up;
+use super::support::{Problem, align_up};
 use crate::table::{Table, at};
 use crate::workspace::workspace;
 use crate::{Block, Workspace, sort};
@@ -102,20 +102,20 @@ const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
     pub(crate) fn new(
-        blocks: &'a [Block],
+        problem: &Problem<'a>,
         alignment: u64,
         most_sections: usize,
         scratch: &mut Workspace<'a>,
         number_sections: impl FnOnce(&mut Table<'_, u32>, &mut Table<'_, u32>) -> u32,
     ) -> Self {
+        let &Problem { blocks, sweep, .. } = problem;
         let mut skyline = Self::lend(blocks.len(), most_sections, blocks, alignment, scratch);
         let Self { n, original, low, high, by_rank, rank, pins, pin_count, load, unplaced, .. } = &mut skyline;
         // For now, `by_rank` and `rank` hold the first section of each block and one past its last, with the blocks in
         // the caller's order. Below, `low` and `high` get them in the order of begins.
         let sections = number_sections(by_rank, rank);
-        sort::identity(original, *n);
-        sort::by_key(original, *n, pins, |i| by_rank[i].into());
-        for i in 0..*n {
+        for (i, &of) in (0..*n).zip(sweep.by_start()) {
+            original[i] = of;
             let block = at(blocks, original[i]);
             low[i] = by_rank[original[i]];
             high[i] = rank[original[i]];

@@ -8,13 +8,21 @@ use crate::error::Buffer;
 use crate::table::at;
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
-pub(super) fn prepare(
-    blocks: &[Block],
+/// Blocks that have passed all checks, and what every method begins with.
+#[derive(Clone, Copy)]
+pub(super) struct Problem<'a> {
+    pub(super) blocks: &'a [Block],
+    pub(super) sweep: Sweep<'a>,
+    pub(super) lower_bound: u64,
+}
+
+pub(super) fn prepare<'a>(
+    blocks: &'a [Block],
     options: &Options,
     needed: WorkspaceLen,
-    scratch: &mut Workspace<'_>,
+    scratch: &mut Workspace<'a>,
     offsets: &[u64],
-) -> Result<u64, Error> {
+) -> Result<Problem<'a>, Error> {
     let pinned = block::check(blocks, options.constraints.alignment)?;
     if offsets.len() != blocks.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Offsets, needed: blocks.len(), got: offsets.len() });
@@ -23,7 +31,8 @@ pub(super) fn prepare(
     if pinned > 0 {
         check_pins(blocks, &mut scratch.reborrow())?;
     }
-    Ok(Sweep::new(blocks, scratch.reborrow())?.max_load().max(pinned))
+    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
+    Ok(Problem { blocks, sweep, lower_bound: sweep.max_load().max(pinned) })
 }
 
 fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error> {

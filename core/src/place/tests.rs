@@ -1,5 +1,6 @@
 //! One suite that runs every placer.
 
+use super::auto::MANY_BLOCKS;
 use super::*;
 use crate::error::Buffer;
 use crate::verify::{self, verify};
@@ -9,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::vec::Vec;
 
-fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
+pub(super) fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
     let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
     // What the workspace and the offsets hold before must not matter.
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
@@ -241,6 +242,15 @@ fn large_blocks_that_come_and_go_are_placed_first() {
         directions[usize::from(backward < forward)] = true;
     }
     assert_eq!(directions, [true; 2]);
+}
+
+#[test]
+fn best_fit_comes_first_where_blocks_are_many() {
+    let chain = |n: usize| -> Vec<Block> { (0..n as u32).map(|i| Block::new(i, i + 2, 8)).collect() };
+    for (n, first) in [(MANY_BLOCKS - 1, Solver::Multistart), (MANY_BLOCKS, Solver::BestFit)] {
+        let (found, _) = run(Solver::Auto, &chain(n), &Options::default());
+        assert_eq!((found.peak, found.solver), (16, first));
+    }
 }
 
 #[test]

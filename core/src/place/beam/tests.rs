@@ -1,19 +1,12 @@
 use super::*;
-use crate::place::tests::cut;
-use crate::verify::{self, verify};
-use core::ops::ControlFlow;
+use crate::place::support::prepare;
+use crate::place::tests::{self, cut};
+use crate::place::workspace_of;
 use proptest::prelude::*;
 use std::vec::Vec;
 
 fn run(blocks: &[Block], options: &Options) -> Summary {
-    let len = workspace(blocks.len()).max(verify::workspace(blocks.len()));
-    let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
-    let mut offsets = vec![0; blocks.len()];
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let summary = place(blocks, options, scratch, &mut offsets, &mut |_| ControlFlow::Continue(())).unwrap();
-    let scratch = Workspace::new(&mut words, &mut indices);
-    assert_eq!(verify(blocks, &offsets, &options.constraints, scratch).unwrap().peak(), summary.peak);
-    summary
+    tests::run(Solver::Beam, blocks, options).0
 }
 
 proptest! {
@@ -52,10 +45,11 @@ fn going_back_finds_the_partial_plans_that_were_kept() {
         .filter(|(i, b)| i % 5 > 0 || b.start > 300)
         .map(|(_, b)| b)
         .collect();
-    let len = workspace(blocks.len());
+    let len = workspace_of(Solver::Beam, blocks.len());
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let mut beam = Beam::new(&blocks, &Options::default(), &mut scratch).unwrap();
+    let problem = prepare(&blocks, &Options::default(), len, &mut scratch, &vec![0; blocks.len()]).unwrap();
+    let mut beam = Beam::new(&problem, &Options::default(), &mut scratch);
     assert!(beam.pass(true, 64, 0, u64::MAX));
     let plans = |beam: &Beam<'_>| -> Vec<(Vec<Cell>, u64)> {
         let one =
@@ -84,10 +78,11 @@ fn a_pass_begins_at_the_busiest_time_and_goes_outward() {
     // The busiest time is from 20 to 30, between a block before and two after.
     let blocks = [(0, 10, 4), (10, 30, 4), (20, 40, 4), (5, 60, 1), (40, 50, 4), (55, 60, 6)];
     let blocks = blocks.map(|(start, end, size)| Block::new(start, end, size));
-    let len = workspace(blocks.len());
+    let len = workspace_of(Solver::Beam, blocks.len());
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let mut beam = Beam::new(&blocks, &Options::default(), &mut scratch).unwrap();
+    let problem = prepare(&blocks, &Options::default(), len, &mut scratch, &vec![0; blocks.len()]).unwrap();
+    let mut beam = Beam::new(&problem, &Options::default(), &mut scratch);
     for (forward, order) in [(true, [3, 1, 2, 4, 5, 0]), (false, [3, 1, 2, 0, 4, 5])] {
         assert!(beam.pass(forward, 9, 0, u64::MAX));
         assert_eq!((0..beam.n).map(|step| beam.order[step]).collect::<Vec<_>>(), order);

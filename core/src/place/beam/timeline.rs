@@ -5,7 +5,7 @@
 
 use crate::place::Sweep;
 use crate::table::Table;
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Workspace, WorkspaceLen};
 
 /// In ticks: seen in the present direction of time, and in the other; the second is 0 where it does not matter.
 pub(super) type Ends = [u32; 2];
@@ -17,7 +17,7 @@ const FRACTION: u32 = 10;
 const BEYOND: u32 = 50;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 3 * n + 1 }.and(Sweep::workspace(n))
+    WorkspaceLen { words: 0, indices: 3 * n + 1 }
 }
 
 pub(super) struct Timeline<'a> {
@@ -38,10 +38,8 @@ pub(super) struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    pub(super) fn new(blocks: &[Block], scratch: &mut Workspace<'a>) -> Result<Self, Error> {
-        let n = blocks.len();
+    pub(super) fn new(sweep: &Sweep<'_>, n: usize, scratch: &mut Workspace<'a>) -> Self {
         let (mut low, mut high, mut clock) = (scratch.indices(n), scratch.indices(n), scratch.indices(n + 1));
-        let sweep = Sweep::new(blocks, scratch.reborrow())?;
         let sections = sweep.clique_ranges(&mut low, &mut high);
         let most = sweep.max_load();
         let (mut busiest, mut start, mut ticks, mut most_alive) = (0, 0, 0, 0);
@@ -60,7 +58,7 @@ impl<'a> Timeline<'a> {
         clock[sections] = ticks;
         let after = u64::from(BEYOND) * u64::from(ticks) / u64::from(sections.max(1));
         let beyond = ticks.saturating_add(u32::try_from(after).unwrap_or(u32::MAX));
-        Ok(Self { sections, low, high, clock, beyond, most_alive, start, forward: true })
+        Self { sections, low, high, clock, beyond, most_alive, start, forward: true }
     }
 
     pub(super) fn begin(&self, b: u32) -> u32 {

@@ -71,9 +71,8 @@ use rand_xoshiro::rand_core::SeedableRng;
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
 use super::bound;
-use super::interval::Sweep;
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{finish, gcd, prepare};
+use super::support::{Problem, gcd};
 use super::technique::Technique;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
@@ -94,31 +93,18 @@ const UNGUIDED: u64 = 150_000;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let searching = State::workspace(n).and(Tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
-    WorkspaceLen { words: 0, indices: 4 * n }
-        .and(Sweep::workspace(n).max(searching))
-        .max(bound::lower_bound_workspace(n))
-}
-
-pub(super) fn place(
-    blocks: &[Block],
-    options: &Options,
-    mut scratch: Workspace<'_>,
-    offsets: &mut [u64],
-    watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
+    WorkspaceLen { words: 0, indices: 4 * n }.and(searching).max(bound::lower_bound_workspace(n))
 }
 
 pub(super) fn improve(
-    blocks: &[Block],
+    problem: &Problem<'_>,
     options: &Options,
     incumbent: Option<Summary>,
     scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let mut search = Search::new(blocks, options, incumbent, scratch)?;
+    let mut search = Search::new(problem, options, incumbent, scratch)?;
     search.minimise(options.nodes, offsets, watch);
     Ok(search.summary())
 }
@@ -139,11 +125,12 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(
-        blocks: &[Block],
+        problem: &Problem<'_>,
         options: &Options,
         incumbent: Option<Summary>,
         mut scratch: Workspace<'a>,
     ) -> Result<Self, Error> {
+        let &Problem { blocks, sweep, .. } = problem;
         let n = blocks.len();
         let lower_bound = bound::lower_bound(blocks, &options.constraints, scratch.reborrow())?;
 
@@ -151,7 +138,6 @@ impl<'a> Search<'a> {
         let mut high = scratch.indices(n);
         let mut order = scratch.indices(n);
         let mut aside = scratch.indices(n);
-        let sweep = Sweep::new(blocks, scratch.reborrow())?;
         let full = sweep.is_full();
         let sections = sweep.clique_ranges(&mut low, &mut high);
         let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);

@@ -1,16 +1,19 @@
 //! The search against exhaustive placement, and on instances whose optimum is known.
 
 use super::*;
+use crate::place::support::prepare;
 use crate::place::technique::Techniques;
+use crate::place::{place, place_watched, workspace_of};
 use crate::{Constraints, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
 fn search(blocks: &[Block], options: &Options, incumbent: Option<Summary>, offsets: &mut [u64]) -> Summary {
-    let len = workspace(blocks.len());
+    let len = workspace_of(Solver::Search, blocks.len());
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let found = improve(blocks, options, incumbent, scratch, offsets, &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut scratch = Workspace::new(&mut words, &mut indices);
+    let problem = &prepare(blocks, options, len, &mut scratch, offsets).unwrap();
+    let found = improve(problem, options, incumbent, scratch, offsets, &mut |_| ControlFlow::Continue(())).unwrap();
     let len = verify::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let plan = verify::verify(blocks, offsets, &options.constraints, Workspace::new(&mut words, &mut indices)).unwrap();
@@ -146,11 +149,11 @@ fn a_capacity_is_reached_or_proved_to_be_too_small() {
         let mut blocks = tight(24, 100, 1000, seed);
         let ask = |blocks: &[Block]| {
             let constraints = Constraints { alignment: 1, capacity: Some(1000) };
-            let len = workspace(blocks.len());
+            let len = workspace_of(Solver::Search, blocks.len());
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
             let scratch = Workspace::new(&mut words, &mut indices);
             let options = Options { constraints, nodes: u64::MAX, ..Options::default() };
-            place(blocks, &options, scratch, &mut vec![0; blocks.len()], &mut |_| ControlFlow::Continue(()))
+            place(Solver::Search, blocks, &options, scratch, &mut vec![0; blocks.len()])
         };
         assert!(ask(&blocks).is_ok_and(|found| found.peak <= 1000), "seed {seed}");
         blocks[0].size += 1;
@@ -177,7 +180,7 @@ fn rows_names_and_scale_of_time_do_not_matter() {
 #[test]
 fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     let blocks = tight(200, 1000, 1 << 20, 3);
-    let len = workspace(blocks.len());
+    let len = workspace_of(Solver::Search, blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut offsets = vec![0; blocks.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
@@ -186,7 +189,7 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
         calls += 1;
         ControlFlow::Break(())
     };
-    let found = place(&blocks, &Options::default(), scratch, &mut offsets, &mut watch).unwrap();
+    let found = place_watched(Solver::Search, &blocks, &Options::default(), scratch, &mut offsets, &mut watch).unwrap();
     let len = verify::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let plan = verify::verify(&blocks, &offsets, &Constraints::NONE, Workspace::new(&mut words, &mut indices)).unwrap();
