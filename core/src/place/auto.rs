@@ -27,7 +27,7 @@ use super::multistart::{self, Starts};
 use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{Problem, copy, tell};
 use super::{beam, best_fit, by_order, portfolio, search};
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Block, Workspace, WorkspaceLen};
 
 const FEW_STARTS: u64 = 48;
 /// In blocks placed.
@@ -49,7 +49,7 @@ enum When {
 
 struct Stage {
     when: When,
-    run: fn(&mut Round<'_, '_>, Workspace<'_>) -> Result<(), Error>,
+    run: fn(&mut Round<'_, '_>, Workspace<'_>),
 }
 
 const STAGES: [Stage; 6] = [
@@ -73,7 +73,7 @@ pub(super) fn place(
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
+) -> Summary {
     let &Problem { blocks, lower_bound, .. } = problem;
     let (mut work, mut nodes) = (options.work, nodes_of(blocks, options));
     let first = first_budget(blocks.len(), work, nodes);
@@ -97,14 +97,14 @@ pub(super) fn place(
         let when = if number == 0 { When::First } else { When::Later };
         for stage in STAGES.iter().filter(|stage| [when, When::Always].contains(&stage.when)) {
             if !round.incumbent.done() {
-                (stage.run)(&mut round, scratch.reborrow())?;
+                (stage.run)(&mut round, scratch.reborrow());
             }
         }
         if incumbent.done() || (work == 0 && nodes == 0) {
             break;
         }
     }
-    Ok(Summary { nodes: incumbent.nodes, ..incumbent.best })
+    Summary { nodes: incumbent.nodes, ..incumbent.best }
 }
 
 struct Round<'a, 'b> {
@@ -121,7 +121,7 @@ impl Round<'_, '_> {
     }
 }
 
-fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
+fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
     let first = if round.problem.blocks.len() < MANY_BLOCKS {
         build(round, Starts::Fixed, 0, scratch)
     } else {
@@ -132,14 +132,12 @@ fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Er
         found
     };
     round.incumbent.first = Some(first);
-    Ok(())
 }
 
-fn build_more(round: &mut Round<'_, '_>, scratch: Workspace<'_>) -> Result<(), Error> {
+fn build_more(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
     if round.budget.work > 0 {
         build(round, Starts::Drawn, round.budget.work, scratch);
     }
-    Ok(())
 }
 
 fn build(round: &mut Round<'_, '_>, starts: Starts, work: u64, mut scratch: Workspace<'_>) -> Summary {
@@ -151,9 +149,9 @@ fn build(round: &mut Round<'_, '_>, starts: Starts, work: u64, mut scratch: Work
     found
 }
 
-fn color(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
+fn color(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
     if round.problem.sweep.colliding_pair_count() > MOST_PAIRS {
-        return Ok(());
+        return;
     }
     let trial = scratch.words(round.problem.blocks.len()).into_slice();
     for solver in [Solver::Coloring(Fit::First), Solver::ColoringBackward] {
@@ -163,22 +161,20 @@ fn color(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Er
             break;
         }
     }
-    Ok(())
 }
 
-fn run_portfolio(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
+fn run_portfolio(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
     let trial = scratch.words(round.problem.blocks.len()).into_slice();
     let incumbent = &mut *round.incumbent;
     let first = incumbent.first;
     let found = portfolio::place(round.problem, &round.budget, first, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
-    Ok(())
 }
 
-fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
+fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
     let nodes = round.budget.nodes - round.budget.nodes / 2;
     if nodes == 0 || !round.takes_search() {
-        return Ok(());
+        return;
     }
     let options = Options { nodes, ..round.budget };
     let (problem, incumbent) = (round.problem, &mut *round.incumbent);
@@ -186,16 +182,15 @@ fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Resu
     let start = Some(incumbent.best).filter(|_| !anew);
     let trial = scratch.words(problem.blocks.len()).into_slice();
     copy(incumbent.offsets, trial);
-    let found = search::improve(problem, &options, start, scratch, trial, &mut |now| incumbent.tell(now))?;
+    let found = search::improve(problem, &options, start, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
     incumbent.nodes += found.nodes;
-    Ok(())
 }
 
-fn search_beam(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<(), Error> {
+fn search_beam(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
     let nodes = if round.takes_search() { round.budget.nodes / 2 } else { round.budget.nodes };
     if nodes == 0 {
-        return Ok(());
+        return;
     }
     let options = Options { nodes, ..round.budget };
     let (before, wide) = (round.incumbent.best, round.number.saturating_sub(1));
@@ -204,7 +199,6 @@ fn search_beam(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) -> Result<
     let found = beam::improve(round.problem, &options, before, wide, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
     incumbent.nodes += found.nodes;
-    Ok(())
 }
 
 fn is_searched_more(blocks: &[Block], options: &Options) -> bool {

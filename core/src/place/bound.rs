@@ -16,7 +16,7 @@
 //! round-up of each clique, blocks are taken in the order of their round-ups, the largest first. A block's round-up is
 //! subtracted from those cliques of its lifetime from which none was subtracted before.
 //!
-//! Cost for n blocks: O(n log n) time, 2 n words and 5 n indices.
+//! Cost for n blocks: O(n log n) time, 2 n words and 8 n indices.
 
 use super::interval::Sweep;
 use crate::table::{Table, at, count};
@@ -25,7 +25,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 /// Length of the workspace of [`lower_bound`] for `n` blocks.
 #[must_use]
 pub const fn lower_bound_workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 2 * n, indices: 2 * n }.and(Sweep::workspace(n))
+    raised_workspace(n).and(Sweep::workspace(n))
 }
 
 /// A lower bound on the peak of every placement, in bytes: at least the most bytes alive at one step.
@@ -51,10 +51,25 @@ pub const fn lower_bound_workspace(n: usize) -> WorkspaceLen {
 pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Workspace<'_>) -> Result<u64, Error> {
     scratch.check(lower_bound_workspace(blocks.len()))?;
     let pinned = block::check(blocks, constraints.alignment)?;
+    let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
+    Ok(pinned.max(raised(blocks, &sweep, constraints, scratch)))
+}
+
+pub(super) const fn raised_workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 2 * n, indices: 5 * n }
+}
+
+/// Without what pins add.
+pub(super) fn raised(
+    blocks: &[Block],
+    sweep: &Sweep<'_>,
+    constraints: &Constraints,
+    mut scratch: Workspace<'_>,
+) -> u64 {
     let n = blocks.len();
     let mut low = scratch.indices(n);
     let mut high = scratch.indices(n);
-    let cliques = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+    let cliques = sweep.clique_ranges(&mut low, &mut high);
     let shared = blocks.iter().map(|b| b.alignment).min().unwrap_or(1).max(constraints.alignment);
     // `check` has made sure that sizes rounded up add up within 64 bits.
     let rounded = |size: u64| size.checked_next_multiple_of(shared).unwrap_or(size);
@@ -89,7 +104,7 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
             s = first_bare(&mut bare, s, cliques);
         }
     }
-    Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
+    (0..cliques).map(|s| load[s]).max().unwrap_or(0)
 }
 
 /// `bare[c]` is c while c is bare, else a later clique; the entries move ahead, so that later calls are short.

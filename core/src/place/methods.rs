@@ -105,9 +105,9 @@ pub fn place_watched(
     let mut scratch = scratch.reborrow();
     let problem = &prepare(blocks, options, workspace_of(solver, blocks.len()), &mut scratch, offsets)?;
     let summary = match solver {
-        Solver::Auto => auto::place(problem, options, scratch, offsets, watch)?,
+        Solver::Auto => auto::place(problem, options, scratch, offsets, watch),
         Solver::Portfolio => portfolio::place(problem, options, None, scratch, offsets, watch),
-        Solver::Search => search::improve(problem, options, None, scratch, offsets, watch)?,
+        Solver::Search => search::improve(problem, options, None, scratch, offsets, watch),
         Solver::Beam => beam::place(problem, options, scratch, offsets, watch),
         Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(problem, options, scratch, offsets),

@@ -75,7 +75,7 @@ use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{Problem, gcd};
 use super::technique::Technique;
 use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+use crate::{Block, Workspace, WorkspaceLen, sort};
 
 /// The most blocks for which [`Solver::Auto`] runs this search. For n blocks, it needs a table of n²/64 words, of 64
 /// bits each, that tells which block is alive when.
@@ -93,7 +93,7 @@ const UNGUIDED: u64 = 150_000;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let searching = State::workspace(n).and(Tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
-    WorkspaceLen { words: 0, indices: 4 * n }.and(searching).max(bound::lower_bound_workspace(n))
+    WorkspaceLen { words: 0, indices: 4 * n }.and(searching).max(bound::raised_workspace(n))
 }
 
 pub(super) fn improve(
@@ -103,10 +103,10 @@ pub(super) fn improve(
     scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
-) -> Result<Summary, Error> {
-    let mut search = Search::new(problem, options, incumbent, scratch)?;
+) -> Summary {
+    let mut search = Search::new(problem, options, incumbent, scratch);
     search.minimise(options.nodes, offsets, watch);
-    Ok(search.summary())
+    search.summary()
 }
 
 struct Search<'a> {
@@ -124,15 +124,11 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(
-        problem: &Problem<'_>,
-        options: &Options,
-        incumbent: Option<Summary>,
-        mut scratch: Workspace<'a>,
-    ) -> Result<Self, Error> {
+    fn new(problem: &Problem<'_>, options: &Options, incumbent: Option<Summary>, mut scratch: Workspace<'a>) -> Self {
         let &Problem { blocks, sweep, .. } = problem;
         let n = blocks.len();
-        let lower_bound = bound::lower_bound(blocks, &options.constraints, scratch.reborrow())?;
+        let lower_bound =
+            bound::raised(blocks, &sweep, &options.constraints, scratch.reborrow()).max(problem.lower_bound);
 
         let mut low = scratch.indices(n);
         let mut high = scratch.indices(n);
@@ -166,7 +162,7 @@ impl<'a> Search<'a> {
         };
         let state = State::new(n, sections, options.techniques, item, &mut scratch);
         let lower_bound = incumbent.map_or(lower_bound, |summary| lower_bound.max(summary.lower_bound));
-        Ok(Self {
+        Self {
             state,
             tree: Tree::lend(n, &mut scratch),
             key: scratch.words(n),
@@ -178,7 +174,7 @@ impl<'a> Search<'a> {
             full,
             capacity: options.constraints.capacity.map(|capacity| capacity / unit),
             best: incumbent.map(|summary| (summary.peak, summary.solver)),
-        })
+        }
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {

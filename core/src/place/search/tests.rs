@@ -4,7 +4,7 @@ use super::*;
 use crate::place::support::prepare;
 use crate::place::technique::Techniques;
 use crate::place::{place, place_watched, workspace_of};
-use crate::{Constraints, verify};
+use crate::{Constraints, Error, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -13,7 +13,7 @@ fn search(blocks: &[Block], options: &Options, incumbent: Option<Summary>, offse
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let problem = &prepare(blocks, options, len, &mut scratch, offsets).unwrap();
-    let found = improve(problem, options, incumbent, scratch, offsets, &mut |_| ControlFlow::Continue(())).unwrap();
+    let found = improve(problem, options, incumbent, scratch, offsets, &mut |_| ControlFlow::Continue(()));
     let len = verify::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let plan = verify::verify(blocks, offsets, &options.constraints, Workspace::new(&mut words, &mut indices)).unwrap();
