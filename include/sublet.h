@@ -571,7 +571,7 @@ enum sublet_solver
    * blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
    * bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
    * sublet_place_params are used up: by more heuristics, by the beam search, and up to 6,000 blocks by the exact
-   * search, which take turns.
+   * search, which take turns; where blocks are pinned, mostly by SUBLET_SOLVER_EJECTION (19).
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -664,6 +664,11 @@ enum sublet_solver
    * size, the one whose lifetime ends latest is placed first.
    */
   SUBLET_SOLVER_COLORING_BACKWARD = 18,
+  /**
+   * Makes one plan by the skyline heuristic, then lowers its peak by taking blocks out and putting each back where it
+   * disturbs least; good where blocks are pinned.
+   */
+  SUBLET_SOLVER_EJECTION = 19,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

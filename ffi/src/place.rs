@@ -22,7 +22,7 @@ pub enum sublet_solver {
     /// blocks are alive together, SUBLET_SOLVER_COLORING_BACKWARD. If the peak of their best plan is above the lower
     /// bound, it looks for better plans, until one reaches the bound or the budgets `work` and `nodes` of the
     /// sublet_place_params are used up: by more heuristics, by the beam search, and up to 6,000 blocks by the exact
-    /// search, which take turns.
+    /// search, which take turns; where blocks are pinned, mostly by SUBLET_SOLVER_EJECTION (19).
     Auto = 0,
     /// Runs the solvers of this list from SUBLET_SOLVER_MULTISTART (3) to SUBLET_SOLVER_START_BEST_FIT (16), and takes
     /// the best plan. Ends early if a plan's peak is the lower bound. The time of the solvers from
@@ -78,11 +78,14 @@ pub enum sublet_solver {
     /// Places blocks from the largest to the smallest, each at the lowest offset where it fits. Of blocks of equal
     /// size, the one whose lifetime ends latest is placed first.
     ColoringBackward = 18,
+    /// Makes one plan by the skyline heuristic, then lowers its peak by taking blocks out and putting each back where it
+    /// disturbs least; good where blocks are pinned.
+    Ejection = 19,
 }
 
 use sublet_solver as N;
 
-const SOLVERS: [(N, Solver, &CStr); 19] = [
+const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -102,6 +105,7 @@ const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
     (N::Beam, Solver::Beam, c"beam"),
     (N::ColoringBackward, Solver::ColoringBackward, c"coloring-backward"),
+    (N::Ejection, Solver::Ejection, c"ejection"),
 ];
 
 /// What is known of a plan that a solver made: the size of its arena, and a lower bound on that size.

@@ -2,14 +2,16 @@
 //! follow as long as the budgets last.
 //!
 //! What runs in a *round*, and in which rounds, is in [`STAGES`]. The heuristics of the first round reach the lower bound on
-//! most networks: one plan from address 0 upwards, of many blocks that of best fit; colouring, forward and backward in time, which is best where large blocks
-//! come and go in a full memory; then the [`portfolio`]. Exact search and beam search follow, and take turns with more plans
-//! from address 0 upwards, because nobody can know which of them finds a better plan first.
+//! most networks: one plan from address 0 upwards, of many blocks that of best fit; colouring, forward and backward in time,
+//! which is best where large blocks come and go in a full memory; then the [`portfolio`]. Exact search and beam search
+//! follow, and take turns with more plans from address 0 upwards, because nobody can know which of them finds a better plan
+//! first.
 //!
 //! The first round is short. The second has the default budgets, less the nodes of the first. The third has twice the
 //! default budgets, and each later round twice those of the round before. Each round has another seed. The rounds end when
 //! the budgets are used up. The exact search and the beam search share the nodes; with more than
-//! [`search::MOST_BLOCKS`] blocks the beam search has them all.
+//! [`search::MOST_BLOCKS`] blocks the beam search has them all. Where blocks are pinned, guided ejection gets most of them, of
+//! more than [`FEW_BLOCKS`] blocks all: there it finds by far the lowest plans.
 //!
 //! With at most [`FEW_BLOCKS`] blocks and at least the default budget of nodes, the exact search of the first round begins
 //! without a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
@@ -26,7 +28,7 @@ use super::gap::Fit;
 use super::multistart::{self, Starts};
 use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{Problem, copy, tell};
-use super::{beam, best_fit, by_order, portfolio, search};
+use super::{beam, best_fit, by_order, ejection, portfolio, search};
 use crate::{Block, Workspace, WorkspaceLen};
 
 const FEW_STARTS: u64 = 48;
@@ -52,18 +54,19 @@ struct Stage {
     run: fn(&mut Round<'_, '_>, Workspace<'_>),
 }
 
-const STAGES: [Stage; 6] = [
+const STAGES: [Stage; 7] = [
     Stage { when: When::First, run: build_one },
     Stage { when: When::First, run: color },
     Stage { when: When::First, run: run_portfolio },
     Stage { when: When::Later, run: build_more },
+    Stage { when: When::Always, run: eject },
     Stage { when: When::Always, run: search_exactly },
     Stage { when: When::Always, run: search_beam },
 ];
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
-    let all = portfolio::workspace(n).max(beam::workspace(n));
+    let all = portfolio::workspace(n).max(beam::workspace(n)).max(ejection::workspace(n));
     if n <= search::MOST_BLOCKS { all.max(search::workspace(n)).and(trial) } else { all.and(trial) }
 }
 
@@ -116,8 +119,17 @@ struct Round<'a, 'b> {
 }
 
 impl Round<'_, '_> {
-    fn takes_search(&self) -> bool {
-        self.problem.blocks.len() <= search::MOST_BLOCKS
+    /// The nodes of this round for ejection, the exact search and the beam search.
+    fn shares(&self) -> [u64; 3] {
+        let (all, blocks) = (self.budget.nodes, self.problem.blocks);
+        let ejection = match blocks.iter().any(|b| b.pin.is_some()) {
+            true if blocks.len() > FEW_BLOCKS => all,
+            true => all / 4 * 3,
+            false => 0,
+        };
+        let rest = all - ejection;
+        let beam = if blocks.len() <= search::MOST_BLOCKS { rest / 2 } else { rest };
+        [ejection, rest - beam, beam]
     }
 }
 
@@ -171,32 +183,41 @@ fn run_portfolio(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
     incumbent.keep_plan(found, trial);
 }
 
-fn search_exactly(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
-    let nodes = round.budget.nodes - round.budget.nodes / 2;
-    if nodes == 0 || !round.takes_search() {
-        return;
-    }
-    let options = Options { nodes, ..round.budget };
-    let (problem, incumbent) = (round.problem, &mut *round.incumbent);
-    let anew = round.number == 0 && is_searched_more(problem.blocks, round.options);
-    let start = Some(incumbent.best).filter(|_| !anew);
-    let trial = scratch.words(problem.blocks.len()).into_slice();
-    copy(incumbent.offsets, trial);
-    let found = search::improve(problem, &options, start, scratch, trial, &mut |now| incumbent.tell(now));
-    incumbent.keep_plan(found, trial);
-    incumbent.nodes += found.nodes;
+fn eject(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
+    let [nodes, ..] = round.shares();
+    improve(round, nodes, scratch, ejection::improve);
 }
 
-fn search_beam(round: &mut Round<'_, '_>, mut scratch: Workspace<'_>) {
-    let nodes = if round.takes_search() { round.budget.nodes / 2 } else { round.budget.nodes };
+fn search_exactly(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
+    let [_, nodes, _] = round.shares();
+    let anew = round.number == 0 && is_searched_more(round.problem.blocks, round.options);
+    improve(round, nodes, scratch, |problem, options, best, scratch, trial, watch| {
+        search::improve(problem, options, Some(best).filter(|_| !anew), scratch, trial, watch)
+    });
+}
+
+fn search_beam(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
+    let [.., nodes] = round.shares();
+    let wide = round.number.saturating_sub(1);
+    improve(round, nodes, scratch, |problem, options, best, scratch, trial, watch| {
+        beam::improve(problem, options, best, wide, scratch, trial, watch)
+    });
+}
+
+fn improve(
+    round: &mut Round<'_, '_>,
+    nodes: u64,
+    mut scratch: Workspace<'_>,
+    method: impl FnOnce(&Problem<'_>, &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Summary,
+) {
     if nodes == 0 {
         return;
     }
     let options = Options { nodes, ..round.budget };
-    let (before, wide) = (round.incumbent.best, round.number.saturating_sub(1));
     let trial = scratch.words(round.problem.blocks.len()).into_slice();
-    let incumbent = &mut *round.incumbent;
-    let found = beam::improve(round.problem, &options, before, wide, scratch, trial, &mut |now| incumbent.tell(now));
+    let (best, incumbent) = (round.incumbent.best, &mut *round.incumbent);
+    copy(incumbent.offsets, trial);
+    let found = method(round.problem, &options, best, scratch, trial, &mut |now| incumbent.tell(now));
     incumbent.keep_plan(found, trial);
     incumbent.nodes += found.nodes;
 }

@@ -6,7 +6,7 @@ use super::interval::Sweep;
 use super::multistart::Starts;
 use super::solver::{Options, Solver, Summary, Watch};
 use super::support::{finish, prepare};
-use super::{auto, beam, best_fit, by_order, multistart, portfolio, search};
+use super::{auto, beam, best_fit, by_order, ejection, multistart, portfolio, search};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except that
@@ -19,6 +19,7 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
         Solver::Portfolio => portfolio::workspace(n),
         Solver::Search => search::workspace(n),
         Solver::Beam => beam::workspace(n),
+        Solver::Ejection => ejection::workspace(n),
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
         Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => by_order::workspace(n),
@@ -108,6 +109,7 @@ pub fn place_watched(
         Solver::Auto => auto::place(problem, options, scratch, offsets, watch),
         Solver::Portfolio => portfolio::place(problem, options, None, scratch, offsets, watch),
         Solver::Search => search::improve(problem, options, None, scratch, offsets, watch),
+        Solver::Ejection => ejection::place(problem, options, scratch, offsets, watch),
         Solver::Beam => beam::place(problem, options, scratch, offsets, watch),
         Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(problem, options, scratch, offsets),

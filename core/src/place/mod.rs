@@ -11,6 +11,7 @@ mod best_fit;
 mod bound;
 mod by_order;
 pub mod chunks;
+mod ejection;
 mod gap;
 mod interval;
 mod late_reuse;

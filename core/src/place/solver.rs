@@ -87,7 +87,7 @@ pub enum Order {
 pub enum Solver {
     /// Runs quick heuristics first: one plan built from address 0 upwards, colouring in both directions of time, and those of
     /// [`Self::Portfolio`]. If their best peak is above the lower bound, exact search, beam search and more plans by
-    /// heuristics take turns.
+    /// heuristics take turns; where blocks are pinned, mostly [`Self::Ejection`].
     Auto,
     /// Runs the [`Self::HEURISTICS`] one after the other, and keeps the best plan.
     Portfolio,
@@ -95,6 +95,9 @@ pub enum Solver {
     Search,
     /// Builds one plan from address 0 upwards, then looks for better plans by beam search along time.
     Beam,
+    /// Builds one plan from address 0 upwards, then takes blocks out and puts each back where it disturbs least; good where
+    /// blocks are pinned.
+    Ejection,
     /// Builds many plans and keeps the best. Each is built from address 0 upwards, with another rule of which block comes
     /// next.
     Multistart,
@@ -131,6 +134,7 @@ names! {
     Portfolio "portfolio";
     Search "search";
     Beam "beam";
+    Ejection "ejection";
     Multistart "multistart";
     BestFit "best-fit";
     Coloring(Fit::First) "coloring-first-fit";
