@@ -10,8 +10,8 @@
 //! The first round is short. The second has the default budgets, less the nodes of the first. The third has twice the
 //! default budgets, and each later round twice those of the round before. Each round has another seed. The rounds end when
 //! the budgets are used up. The exact search and the beam search share the nodes; with more than
-//! [`search::MOST_BLOCKS`] blocks the beam search has them all. Where blocks are pinned, guided ejection gets most of them, of
-//! more than [`FEW_BLOCKS`] blocks all: there it finds by far the lowest plans.
+//! [`search::MOST_BLOCKS`] blocks the beam search has them all, with [`MANY_BLOCKS`] and more guided ejection. That gets most of
+//! them where blocks are pinned too, of [`FEW_BLOCKS`] and more all: there it finds by far the lowest plans.
 //!
 //! With at most [`FEW_BLOCKS`] blocks and at least the default budget of nodes, the exact search of the first round begins
 //! without a plan: then its plans differ more from those of the later rounds. All rounds together may then use more nodes, by
@@ -37,8 +37,10 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 const FEW_NODES: u64 = 4;
 const MORE_TENTHS: u64 = 3;
 const MOST_PAIRS: u64 = 8_000_000;
+/// From here on guided ejection has all nodes: a beam is too narrow.
+const MANY_BLOCKS: usize = 16_000;
 /// From here on best fit is the first plan: it is as good, and takes less time.
-pub(super) const MANY_BLOCKS: usize = 100_000;
+pub(super) const MOST_BLOCKS: usize = 100_000;
 /// With at most this many blocks, the exact search of [`Solver::Auto`] is given more nodes.
 pub const FEW_BLOCKS: usize = 600;
 
@@ -122,10 +124,10 @@ impl Round<'_, '_> {
     /// The nodes of this round for ejection, the exact search and the beam search.
     fn shares(&self) -> [u64; 3] {
         let (all, blocks) = (self.budget.nodes, self.problem.blocks);
-        let ejection = match blocks.iter().any(|b| b.pin.is_some()) {
-            true if blocks.len() > FEW_BLOCKS => all,
-            true => all / 4 * 3,
-            false => 0,
+        let ejection = match (blocks.iter().any(|b| b.pin.is_some()), blocks.len()) {
+            (_, MANY_BLOCKS..) | (true, FEW_BLOCKS..) => all,
+            (true, _) => all / 4 * 3,
+            (false, _) => 0,
         };
         let rest = all - ejection;
         let beam = if blocks.len() <= search::MOST_BLOCKS { rest / 2 } else { rest };
@@ -134,7 +136,7 @@ impl Round<'_, '_> {
 }
 
 fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
-    let first = if round.problem.blocks.len() < MANY_BLOCKS {
+    let first = if round.problem.blocks.len() < MOST_BLOCKS {
         build(round, Starts::Fixed, 0, scratch)
     } else {
         let found = best_fit::place(round.problem, &round.budget, scratch, round.incumbent.offsets);
