@@ -520,8 +520,32 @@ pub unsafe extern "C" fn sublet_malloc(
     unsafe {
         if let Some(handle) = at_once(allocator, (pointer, error))
             && !pointer.is_null()
-            && let Some(address) = handle.if_hit(|inner| inner.hit(bytes))
         {
+            match handle.inner.at_once(|inner| inner.hit(bytes)) {
+                Some(Some(address)) => {
+                    pointer.write(ptr::with_exposed_provenance_mut(address));
+                    return succeeded(error);
+                }
+                Some(None) => {}
+                None => return malloc_shared(allocator, bytes, pointer, error, handle),
+            }
+        }
+        malloc_otherwise(allocator, bytes, pointer, error)
+    }
+}
+
+/// As sublet_malloc, by a thread that is not the lock's owner. Not inlined: the owner's path then saves no registers.
+#[inline(never)]
+unsafe fn malloc_shared(
+    allocator: *mut sublet_allocator,
+    bytes: usize,
+    pointer: *mut *mut c_void,
+    error: *mut sublet_error,
+    handle: &sublet_allocator,
+) -> sublet_status {
+    // SAFETY: as in sublet_malloc, which has found that all arguments are as they should be.
+    unsafe {
+        if let Some(address) = handle.if_hit(|inner| inner.hit(bytes)) {
             pointer.write(ptr::with_exposed_provenance_mut(address));
             return succeeded(error);
         }
@@ -598,9 +622,28 @@ pub unsafe extern "C" fn sublet_free(
 ) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives, and for an error that can be written.
     unsafe {
-        if let Some(handle) = at_once(allocator, (ptr::null::<u64>(), error))
-            && handle.if_hit(|inner| inner.free_hit(pointer)).is_some()
-        {
+        if let Some(handle) = at_once(allocator, (ptr::null::<u64>(), error)) {
+            match handle.inner.at_once(|inner| inner.free_hit(pointer)) {
+                Some(Some(())) => return succeeded(error),
+                Some(None) => {}
+                None => return free_shared(allocator, pointer, error, handle),
+            }
+        }
+        free_otherwise(allocator, pointer, error)
+    }
+}
+
+/// As sublet_free, by a thread that is not the lock's owner.
+#[inline(never)]
+unsafe fn free_shared(
+    allocator: *mut sublet_allocator,
+    pointer: *mut c_void,
+    error: *mut sublet_error,
+    handle: &sublet_allocator,
+) -> sublet_status {
+    // SAFETY: as in sublet_free, which has found that all arguments are as they should be.
+    unsafe {
+        if handle.if_hit(|inner| inner.free_hit(pointer)).is_some() {
             return succeeded(error);
         }
         free_otherwise(allocator, pointer, error)

@@ -133,6 +133,16 @@ mod kind {
             done
         }
 
+        /// As its owner. `None` if this thread is not: a path of a few nanoseconds, without the mutex and its calls.
+        #[inline]
+        pub(crate) fn at_once<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+            let inside = self.enter()?;
+            // SAFETY: as in `with`.
+            let done = body(unsafe { &mut *self.value.get() });
+            inside.leave();
+            Some(done)
+        }
+
         pub(crate) const fn caller(&self) -> &Caller {
             self.caller
         }
@@ -303,6 +313,17 @@ mod kind {
             self.taken.store(false, Ordering::Release);
             done
         }
+
+        /// `None` if it is taken.
+        #[inline]
+        pub(crate) fn at_once<R>(&self, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+            self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).ok()?;
+            // SAFETY: as in `with`.
+            let done = body(unsafe { &mut *self.value.get() });
+            self.taken.store(false, Ordering::Release);
+            Some(done)
+        }
+
         pub(crate) const fn caller(&self) -> &Caller {
             self.caller
         }
