@@ -2252,7 +2252,8 @@ typedef struct sublet_statistics {
    */
   uint64_t misses;
   /**
-   * How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
+   * How many plans were made, or taken over by sublet_adopt. One that is remembered and followed again is not counted
+   * again.
    */
   uint64_t plans;
   /**
@@ -2855,7 +2856,7 @@ sublet_status sublet_network_plan(const struct sublet_network *network,
 
 /**
  * Tells in `layout` the size and alignment of the bookkeeping memory that an allocator with the parameters `params`
- * needs: about 300 bytes for each of the `events` that `params` asks for.
+ * needs: about 340 bytes for each of the `events` that `params` asks for.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
@@ -2919,8 +2920,15 @@ sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, str
  * has changed: its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan
  * is followed. Where iterations are marked, a plan is made at the end of an iteration, when the blocks of the
  * iteration are freed.
+ *
+ * Where they are marked, plans are remembered too, each by the size of its first request: the newest, at most 16, and as
+ * many as together have `events` of the parameters. If an iteration begins with the first request of another plan, and
+ * no planned block of an earlier iteration is alive, that plan is followed again: a batch size that changes and comes
+ * back is planned once. Iterations that differ after the same first request are planned anew at each change.
+ * sublet_forget forgets all plans.
  */
-sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
+sublet_status sublet_iteration_begin(struct sublet_allocator *allocator,
+                                     struct sublet_error *error);
 
 /**
  * Marks the end of an iteration. Plans it if there is no plan, if it was not served as planned, or if more blocks

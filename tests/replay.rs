@@ -345,6 +345,115 @@ fn of_iterations_within_iterations_the_outer_is_found() {
     assert_eq!(memory.allocator.state(), State::Replay);
 }
 
+/// Iterations that no plan of another serves: `shape` blocks of sizes that fall from one to the next, or rise.
+fn shaped(first: u64, rising: bool) -> Vec<Request> {
+    let size = |i: u64| first * 8 + if rising { 64 * i } else { 64 * (5 - i) };
+    let words =
+        (0..6).map(|i| format!("m{i}:{}{}", size(i), if i > 0 { format!(" f{}", i - 1) } else { String::new() }));
+    iteration(&format!("{} f5", words.collect::<Vec<_>>().join(" ")))
+}
+
+#[test]
+fn shapes_that_change_and_come_back_are_planned_once() {
+    let mut memory = Checked::new(config(1 << 16));
+    let shapes: Vec<_> = (0..6).map(|i| shaped(1 + i % 3 + if i < 3 { 0 } else { 40 }, i % 2 == 0)).collect();
+    for shape in &shapes {
+        run_told(&mut memory, shape);
+    }
+    let plans = memory.allocator.statistics().plans;
+    for round in 0..3 {
+        for shape in shapes.iter().chain(shapes.iter().rev()) {
+            assert_eq!(served(&mut memory, shape), (6, 0), "round {round}");
+            assert_eq!(memory.allocator.state(), State::Replay);
+            memory.check();
+        }
+    }
+    assert_eq!((memory.allocator.statistics().plans, plans), (6, 6));
+    // Control: what is forgotten is planned anew.
+    memory.allocator.forget();
+    shapes.iter().for_each(|shape| run_told(&mut memory, shape));
+    assert_eq!(memory.allocator.statistics().plans, 12);
+}
+
+#[test]
+fn shapes_with_the_same_first_request_are_planned_anew_each_time() {
+    let mut memory = Checked::new(config(1 << 16));
+    let [a, b] = ["m0:64 m1:128 f1 m2:512 f0 f2", "m0:64 m1:512 f1 m2:128 f0 f2"].map(iteration);
+    for round in 0..4 {
+        run_told(&mut memory, &a);
+        run_told(&mut memory, &b);
+        assert_eq!(memory.allocator.statistics().plans, 2 * (round + 1));
+    }
+}
+
+#[test]
+fn the_newest_plans_are_remembered_as_far_as_there_is_room() {
+    // Sixteen plans, or as many as together have the events of one iteration.
+    for (events, kept) in [(4096, 16), (16, 2)] {
+        let mut memory = Checked::new(Config { events, ..config(1 << 16) });
+        let shapes: Vec<_> = (0..kept + 1).map(|i| shaped(1 + kept - i, i % 2 == 0)).collect();
+        shapes.iter().for_each(|shape| run_told(&mut memory, shape));
+        for shape in &shapes[1..] {
+            assert_eq!(served(&mut memory, shape), (6, 0), "{events}");
+        }
+        let plans = memory.allocator.statistics().plans;
+        run_told(&mut memory, &shapes[0]);
+        assert_eq!(memory.allocator.statistics().plans, plans + 1, "{events}");
+    }
+}
+
+#[test]
+fn a_plan_comes_back_into_an_arena_that_has_become_too_small() {
+    let mut memory = Checked::new(config(1 << 16));
+    let [large, small] = ["m0:64 m1:9000 f1 m2:8000 f0 f2", "m0:800 m1:16 f1 m2:24 f0 f2"].map(iteration);
+    for shape in [&large, &small, &small] {
+        run_told(&mut memory, shape);
+    }
+    let arena = |memory: &Checked| memory.allocator.arena().end - memory.allocator.arena().start;
+    assert_eq!(arena(&memory), 824);
+    let outside = memory.malloc(40).unwrap();
+    for shape in [&large, &small, &large] {
+        assert_eq!(served(&mut memory, shape), (3, 0));
+        // It does not shrink again for a plan that comes back.
+        assert_eq!(arena(&memory), 9064);
+    }
+    memory.free(outside);
+    // Without room for it there is no plan, and the requests are served all the same.
+    let mut memory = Checked::new(config(10_000));
+    for shape in [&large, &small] {
+        run_told(&mut memory, shape);
+    }
+    let outside = [0; 2].map(|_| memory.malloc(3000).unwrap());
+    memory.allocator.begin_iteration();
+    let first = memory.malloc(64).unwrap();
+    assert_eq!(memory.allocator.state(), State::Profile);
+    memory.check();
+    [first, outside[0], outside[1]].into_iter().for_each(|block| memory.free(block));
+    memory.allocator.end_iteration().unwrap();
+}
+
+#[test]
+fn no_other_plan_is_followed_while_a_block_of_this_one_lives() {
+    let mut memory = Checked::new(config(1 << 16));
+    let [a, b] = ["m0:64 m1:128 f1 m2:512 f0 f2", "m0:512 m1:64 f1 m2:128 f0 f2"].map(iteration);
+    for shape in [&a, &b, &a] {
+        run_told(&mut memory, shape);
+    }
+    memory.allocator.begin_iteration();
+    let late = memory.malloc(64).unwrap();
+    for bytes in [128, 512] {
+        let block = memory.malloc(bytes).unwrap();
+        memory.free(block);
+    }
+    memory.allocator.end_iteration().unwrap();
+    assert!(memory.allocator.arena().contains(&late));
+    // Two of its three requests are too large for the plan that stays.
+    assert_eq!(served(&mut memory, &b).1, 2);
+    memory.check();
+    memory.free(late);
+    assert_eq!(memory.live(), 0);
+}
+
 /// A step of a random iteration: allocates so many bytes, or frees one of the live blocks.
 #[derive(Clone, Debug)]
 enum Step {

@@ -212,6 +212,7 @@ class run {
         if (own_ != nullptr) {
             own_->planned.iteration_begin();
             session_.owner_.began(own_);
+            around_ = current();
             current() = own_;
         } else {
             session_.unplanned_ += 1;
@@ -223,7 +224,7 @@ class run {
         if (own_ == nullptr) {
             return;
         }
-        current() = nullptr;
+        current() = around_;
         {
             std::lock_guard<std::mutex> lock(session_.owner_.mutex_);
             session_.owner_.ended(own_);
@@ -238,6 +239,8 @@ class run {
   private:
     session_memory &session_;
     context *own_ = nullptr;
+    // Runs nest: the context of the one around this one.
+    context *around_ = nullptr;
 };
 
 }  // namespace onnxruntime

@@ -137,7 +137,8 @@ pub struct sublet_statistics {
     /// taken. Requests that are no part of an iteration do not count, such as those between sublet_interrupt and
     /// sublet_resume.
     pub misses: u64,
-    /// How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
+    /// How many plans were made, or taken over by sublet_adopt. One that is remembered and followed again is not counted
+    /// again.
     pub plans: u64,
     /// The bytes of the largest arena so far. An arena is the memory that a plan divides up.
     pub arena_peak: u64,
@@ -247,7 +248,7 @@ fn needed(config: &Config) -> (Needed, WorkspaceLen) {
 }
 
 /// Tells in `layout` the size and alignment of the bookkeeping memory that an allocator with the parameters `params`
-/// needs: about 300 bytes for each of the `events` that `params` asks for.
+/// needs: about 340 bytes for each of the `events` that `params` asks for.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_workspace(
@@ -674,6 +675,12 @@ unsafe fn free_otherwise(
 /// has changed: its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan
 /// is followed. Where iterations are marked, a plan is made at the end of an iteration, when the blocks of the
 /// iteration are freed.
+///
+/// Where they are marked, plans are remembered too, each by the size of its first request: the newest, at most 16, and as
+/// many as together have `events` of the parameters. If an iteration begins with the first request of another plan, and
+/// no planned block of an earlier iteration is alive, that plan is followed again: a batch size that changes and comes
+/// back is planned once. Iterations that differ after the same first request are planned anew at each change.
+/// sublet_forget forgets all plans.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_begin(
     allocator: *mut sublet_allocator,

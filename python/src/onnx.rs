@@ -287,25 +287,25 @@ fn told(api: &OrtApi, status: OrtStatusPtr) -> PyResult<()> {
     Err(refused(message))
 }
 
-/// Begins a run of a session on this thread; returns what `ort_end` wants, or none if there is no memory to plan.
+/// Begins a run of a session on this thread; returns what `ort_end` wants, or none if there is no memory to plan. Runs
+/// nest: the second number is the context of the run around it.
 #[pyfunction]
-pub(crate) fn ort_begin(session: u64) -> Option<usize> {
+pub(crate) fn ort_begin(session: u64) -> Option<(usize, Option<usize>)> {
     let memory = MEMORY.get()?;
     let number = memory.take(session)?;
     // SAFETY: an allocator that is never destroyed.
     unsafe { sublet_iteration_begin(memory.context(number)?.allocator, ptr::null_mut()) };
     memory.running[0].fetch_add(1, Ordering::Relaxed);
     memory.running[1].fetch_add(number + 1, Ordering::Relaxed);
-    CURRENT.set(Some(number));
-    Some(number)
+    Some((number, CURRENT.replace(Some(number))))
 }
 
 /// Ends a run that `ort_begin` has begun on this thread; it is planned if it has no plan. Returns why it is not in whole.
 #[pyfunction]
-pub(crate) fn ort_end(py: Python<'_>, number: usize) -> Option<String> {
+pub(crate) fn ort_end(py: Python<'_>, number: usize, around: Option<usize>) -> Option<String> {
     let memory = MEMORY.get()?;
     let context = memory.context(number)?;
-    CURRENT.set(None);
+    CURRENT.set(around);
     memory.running[0].fetch_sub(1, Ordering::Relaxed);
     memory.running[1].fetch_sub(number + 1, Ordering::Relaxed);
     let mut error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };

@@ -87,7 +87,7 @@ class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
             yield
         finally:
             if begun is not None:
-                why = _sublet.ort_end(begun)
+                why = _sublet.ort_end(*begun)
             if why is not None:
                 warnings.warn(f"a run is not planned: {why}", RuntimeWarning, stacklevel=4)
 

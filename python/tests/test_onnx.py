@@ -11,6 +11,7 @@ import gc
 import pathlib
 import subprocess
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -294,6 +295,65 @@ def test_runs_at_once_have_a_plan_each() -> None:
         assert len(contexts) in (1, 2) and all(plans > 0 for _, _, plans, *_ in contexts)
         done = session.statistics()
         assert done["live_bytes"] == 0 and done["hits"] > 2 * done["misses"]
+
+
+def test_a_run_within_a_run_leaves_the_outer_its_plan() -> None:
+    proto = widening().SerializeToString()
+    stock = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    outer, inner, other = (sublet.onnx.session(proto) for _ in range(3))
+    wanted = stock.run(None, images(4))[0]
+    begun, ended = threading.Event(), threading.Event()
+
+    def run_on() -> None:
+        # A request without a context of its own would belong to the only run.
+        with other._iteration():
+            begun.set()
+            ended.wait()
+
+    thread = threading.Thread(target=run_on)
+    thread.start()
+    begun.wait()
+    try:
+        for _ in range(3):
+            with outer._iteration():
+                assert np.array_equal(inner.run(None, images(4))[0], wanted)
+                assert np.array_equal(onnxruntime.InferenceSession.run(outer, None, images(4))[0], wanted)
+    finally:
+        ended.set()
+        thread.join()
+    for session in (outer, inner):
+        done = session.statistics()
+        assert done["plans"] == 1 and done["hits"] > 2 * done["misses"] and done["live_bytes"] == 0
+
+
+def open_order() -> Any:
+    """Two values whose sizes follow two inputs: no plan of one shape serves the other."""
+    nodes = [
+        helper.make_node("Relu", [end], [f"{end}0"]) for end in ("a", "b")
+    ] + [helper.make_node("Tanh", [f"{end}0"], [f"{end}1"]) for end in ("a", "b")]
+    nodes += [helper.make_node("ReduceSum", [f"{end}1"], [f"{end}2"], keepdims=0) for end in ("a", "b")]
+    nodes.append(helper.make_node("Add", ["a2", "b2"], ["y"]))
+    graph = helper.make_graph(nodes, "g", [value("a", "n", 64), value("b", "m", 64)], [value("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_shapes_that_change_and_come_back_are_planned_once() -> None:
+    proto = open_order().SerializeToString()
+    stock = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    session = sublet.onnx.session(proto)
+    rng = np.random.default_rng(0)
+    shapes = [
+        {"a": rng.standard_normal((n, 64)).astype(np.float32), "b": rng.standard_normal((m, 64)).astype(np.float32)}
+        for n, m in ((100, 2000), (2000, 100), (700, 700))
+    ]
+    for round in range(4):
+        before = session.statistics()
+        for given in shapes:
+            assert np.array_equal(session.run(None, given)[0], stock.run(None, given)[0])
+        done = session.statistics()
+        if round > 0:
+            assert done["plans"] == before["plans"] == 3 and done["misses"] - before["misses"] <= 3
+            assert round == 1 or done["resident"] == before["resident"]
 
 
 def test_a_run_that_is_not_planned_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

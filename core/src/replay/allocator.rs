@@ -40,6 +40,10 @@
 //! iteration that comes exactly as planned is not recorded again: when it first differs, what came before is read from
 //! the plan.
 //!
+//! Where iterations are marked, plans are remembered, each by the size of its first request ([`Remembered`]). If the first
+//! request of an iteration is that of another plan, this one is followed again, in the arena that there is if it is large
+//! enough: a batch size that changes and comes back is not planned anew.
+//!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.
 //!
@@ -50,6 +54,7 @@ use super::config::{self, Config, Memory, kept, pool_live, scratch};
 use super::follow::{self, Answer, Come, Replay};
 use super::iteration;
 use super::ranges::{Fixed, Range, Source};
+use super::remembered::{self, Needs, Remembered};
 use crate::error::Buffer;
 use crate::place::{self, Options};
 use crate::trace::Detector;
@@ -83,7 +88,8 @@ pub struct Statistics {
     /// How many requests came while a plan was followed and were not answered from it. They were served without the
     /// plan. Those that the plan expects, but has no place for, are counted too.
     pub misses: u64,
-    /// How many plans were followed so far, whether made by the allocator or adopted from elsewhere.
+    /// How many plans were made by the allocator so far, or adopted from elsewhere. One that is followed again after
+    /// another is not counted again.
     pub plans: u64,
     /// How many marked iterations were begun anew before they ended: nothing was planned of these. More than 0 where threads
     /// that share an allocator mark iterations at once, or ends are not marked.
@@ -133,6 +139,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) pool: Pool<'a>,
     pub(super) detector: Detector<'a>,
     pub(super) replay: Replay<'a>,
+    pub(super) remembered: Remembered<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
     pub(super) arena: u64,
@@ -202,6 +209,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             pool: Pool::over(config.ranges, config.alignment, live, for_pool)?,
             detector: Detector::new(config.events, rest.split(Detector::workspace(config.events)))?,
             replay: Replay::new(config.events, rest.split(follow::workspace(config.events)))?,
+            remembered: Remembered::new(rest.stale_words(remembered::words(config.events)).into_slice()),
             blocks,
             scratch: rest,
             arena: 0,
@@ -260,6 +268,12 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     #[inline(never)]
     fn malloc_otherwise(&mut self, bytes: u64) -> Result<u64, Error> {
+        if self.is_at_begin()
+            && self.recall(bytes)
+            && let Some(address) = self.hit(bytes)
+        {
+            return Ok(address);
+        }
         if bytes.wrapping_sub(1) >= self.most {
             return self.malloc_unplanned(bytes);
         }
@@ -367,7 +381,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.give_up_plan();
         if plan.offsets().iter().all(|offset| offset & (alignment - 1) == 0) {
             self.replay.follow(plan, &[], alignment, 0, self.scratch.reborrow())?;
-            self.take_up(plan.peak(), blocks)?;
+            self.take_up_new(Needs { peak: plan.peak(), planned: blocks })?;
         } else {
             for (to, from) in self.blocks.iter_mut().zip(plan.blocks()) {
                 let size = from.size.checked_next_multiple_of(alignment).unwrap_or(from.size);
@@ -466,6 +480,39 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
+    /// Whether the next request is the first of a marked iteration.
+    fn is_at_begin(&self) -> bool {
+        self.iterations == Iterations::Within
+            && self.interruptions == 0
+            && self.events == 0
+            && (self.arena_len == 0 || self.replay.is_at_begin())
+    }
+
+    /// Follows the plan that is remembered for this first request, if there is one, in the arena that there is if it is
+    /// large enough. Whether it does.
+    #[cold]
+    fn recall(&mut self, bytes: u64) -> bool {
+        let Some(first) = bytes.checked_next_multiple_of(self.config.alignment) else { return false };
+        let Some((needs, _)) = self.remembered.find(first) else { return false };
+        if self.arena_len > 0 {
+            if self.replay.first() == first || !self.replay.is_clear_of_late() {
+                return false;
+            }
+            if needs.peak > self.arena_len || !self.pool.is_set_aside_for(needs.planned) {
+                self.give_up_plan();
+            }
+        }
+        if self.arena_len == 0 && self.take_up(needs).is_err() {
+            return false;
+        }
+        if let Some((_, tables)) = self.remembered.find(first) {
+            self.replay.load(tables);
+        }
+        self.planned = needs.planned;
+        self.recording = false;
+        true
+    }
+
     /// From here on the marked iteration is recorded. What has come of it, all as planned, is read from the plan.
     #[cold]
     fn record(&mut self) {
@@ -556,17 +603,23 @@ impl<'a, S: Source> Allocator<'a, S> {
         let plan = verify::verify(inside, offsets, &options.constraints, scratch.reborrow())?;
         self.replay.follow(&plan, outside, alignment, cut, scratch)?;
         let peak = plan.peak();
-        self.take_up(peak, planned)
+        self.take_up_new(Needs { peak, planned })
     }
 
-    fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
+    fn take_up_new(&mut self, needs: Needs) -> Result<(), Error> {
+        self.take_up(needs)?;
+        self.done.plans += 1;
+        self.remembered.keep(&self.replay, needs);
+        Ok(())
+    }
+
+    fn take_up(&mut self, Needs { peak, planned }: Needs) -> Result<(), Error> {
         let mut arena = self.pool.set_aside(peak, planned);
         if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {
             arena = self.pool.set_aside(peak, planned);
         }
         (self.arena, self.arena_len) = arena?;
         (self.planned, self.is_new) = (planned, true);
-        self.done.plans += 1;
         self.done.arena_peak = self.done.arena_peak.max(self.arena_len);
         self.update();
         Ok(())

@@ -1,7 +1,7 @@
 //! The configuration of an [`Allocator`](super::Allocator), and the memory that it needs.
 
 use super::pool::Pool;
-use super::{follow, iteration};
+use super::{follow, iteration, remembered};
 use crate::place::{self, Options, Solver};
 use crate::trace::Detector;
 use crate::{Block, WorkspaceLen, verify};
@@ -72,6 +72,7 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     Pool::workspace_of(pool_live(config), ranges)
         .and(Detector::workspace(config.events))
         .and(follow::workspace(config.events))
+        .and(WorkspaceLen { words: remembered::words(config.events), indices: 0 })
 }
 
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {

@@ -104,6 +104,11 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
+/// How many words [`Replay::save`] writes for a plan of as many requests and frees.
+pub(super) const fn saved(requests: usize, frees: usize) -> usize {
+    1 + 3 * (requests + 1) + frees
+}
+
 /// A power of two; at least half of the table stays empty.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
@@ -260,6 +265,58 @@ impl<'a> Replay<'a> {
         (self.freed, self.overdue_count) = (0, 0);
         (self.followed, self.missed, self.ended) = (true, 0, false);
         Ok(())
+    }
+
+    /// The size of the plan's first request.
+    pub(super) fn first(&self) -> u64 {
+        match self.requests[0] {
+            [size, 0, _] | [_, size, _] => size,
+        }
+    }
+
+    pub(super) fn saved(&self) -> usize {
+        let count = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        saved(count(self.request_count), count(self.free_count))
+    }
+
+    /// Writes the plan to `to`, which has [`saved`](Self::saved) words, for [`load`](Self::load). O(n).
+    pub(super) fn save(&self, to: &mut [u64]) {
+        let requests = self.requests.range(0, self.request_count + 1).as_flattened();
+        let frees = self.frees.range(0, self.free_count);
+        let counts = [pack(self.request_count, self.free_count)];
+        for (to, from) in to.iter_mut().zip(counts.iter().chain(requests).chain(frees)) {
+            *to = *from;
+        }
+    }
+
+    /// Takes up a plan that [`save`](Self::save) has written, as [`follow`](Self::follow) did then: its first request is
+    /// expected next. O(n).
+    pub(super) fn load(&mut self, from: &[u64]) {
+        let Some((&counts, rest)) = from.split_first() else { return };
+        (self.request_count, self.free_count) = (low(counts), high(counts));
+        let requests = self.requests.range_mut(0, self.request_count + 1).as_flattened_mut();
+        let frees = self.frees.range_mut(0, self.free_count);
+        for (to, from) in requests.iter_mut().chain(frees).zip(rest) {
+            *to = *from;
+        }
+        let placed = usize::try_from(self.free_count).unwrap_or(0);
+        self.mask = u32::try_from(slots(placed) - 1).unwrap_or(0);
+        self.slots.range_mut(0, self.mask + 1).fill([0; 2]);
+        // In the order of `follow`, and so with its slots.
+        for request in 0..self.request_count {
+            let [offset, size, link] = self.requests[request];
+            if size > 0 {
+                let slot = self.enter(offset);
+                debug_assert_eq!(slot, low(link));
+            }
+        }
+        (self.next, self.freed, self.overdue_count) = (0, 0, 0);
+        (self.followed, self.missed, self.ended) = (true, 0, false);
+    }
+
+    /// Whether no request of this iteration has been answered from the plan.
+    pub(super) const fn is_at_begin(&self) -> bool {
+        self.next == 0
     }
 
     /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes gets [`Answer::Missed`]. `tag`

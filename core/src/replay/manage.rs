@@ -89,10 +89,11 @@ impl<S: Source> Allocator<'_, S> {
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
     }
 
-    /// Forgets the plan and the requests that were recorded, because the network has changed. Live blocks stay at their
+    /// Forgets all plans and the requests that were recorded, because the network has changed. Live blocks stay at their
     /// addresses.
     pub fn forget(&mut self) {
         self.give_up_plan();
+        self.remembered.forget();
         self.detector.restart();
         self.recording = self.iterations != Iterations::Between;
         self.update();

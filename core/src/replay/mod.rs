@@ -15,6 +15,7 @@ mod iteration;
 mod manage;
 mod pool;
 mod ranges;
+mod remembered;
 mod treap;
 
 pub use allocator::{Allocator, State, Statistics};

@@ -291,6 +291,11 @@ impl<'a> Pool<'a> {
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
+    /// Whether what was set aside last may be dissolved into as many blocks.
+    pub(super) fn is_set_aside_for(&self, blocks: usize) -> bool {
+        u32::try_from(2 * blocks).is_ok_and(|promised| promised <= self.promised)
+    }
+
     pub(super) fn dissolve(
         &mut self,
         begin: u64,

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *m
     }
 }
 
-/// Makes the allocator forget its plan and the requests that it has recorded, for example because the network has
+/// Makes the allocator forget its plans and the requests that it has recorded, for example because the network has
 /// changed. Live blocks stay at their addresses, and the next iteration is planned anew.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_forget(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
