@@ -21,7 +21,7 @@ fn program(trace: &Trace, percent: u64) -> Program {
 }
 
 fn host(mode: Mode) -> HostBackend {
-    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 30) })
+    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 24) })
 }
 
 #[test]

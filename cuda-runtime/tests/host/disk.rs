@@ -106,7 +106,7 @@ fn is_of_an_iteration() -> bool {
 }
 
 fn host(mode: Mode) -> HostBackend {
-    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 30) })
+    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 24) })
 }
 
 fn runtime(host: &HostBackend, program: Program, disk: Watched) -> Result<Runtime<HostBackend>, Error> {

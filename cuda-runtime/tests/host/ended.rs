@@ -30,7 +30,7 @@ fn issue<B: Backend>(runtime: &mut Runtime<B>) {
 fn a_runtime_that_is_dropped_waits_for_its_copies() {
     let trace = chain(5, 512);
     for order in ORDERS {
-        let host = HostBackend::new(Options::new(Mode::Ordered(order), 1 << 30));
+        let host = HostBackend::new(Options::new(Mode::Ordered(order), 1 << 24));
         let mut runtime = Runtime::new(host.clone(), program(&trace)).unwrap();
         issue(&mut runtime);
         drop(runtime);
@@ -45,7 +45,7 @@ fn a_stream_that_fails_does_not_keep_the_others_from_being_waited_for() {
     let trace = chain(5, 512);
     let error = Error::Driver { call: "for the test", code: 400 };
     for order in ORDERS {
-        let host = HostBackend::new(Options::new(Mode::Ordered(order), 1 << 30));
+        let host = HostBackend::new(Options::new(Mode::Ordered(order), 1 << 24));
         let until = Rc::new(Cell::new(0u32));
         let (left, with) = (until.clone(), error.clone());
         let hooked = Hooked::new(host.clone(), move |kind| {

@@ -35,7 +35,7 @@ fn error(kind: Kind) -> Error {
 
 /// Trains with the call of this number failing; whether there was one.
 fn fails_at(number: usize, mode: Mode, program: &Program, trace: &Trace) -> Option<Kind> {
-    let host = HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 30) });
+    let host = HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 24) });
     let failed = Rc::new(Cell::new(None));
     let (mut calls, noted) = (0, failed.clone());
     let hooked = Hooked::new(host.clone(), move |kind| {
@@ -86,7 +86,7 @@ fn a_device_that_is_lost_is_an_error_and_nothing_is_left() {
     let threads = Mode::Threads { paced: false, delays: None };
     for (mode, every) in [(Mode::Ordered(Order::Last(0)), 1), (threads, 5)] {
         for work in (0..150).step_by(every) {
-            let host = HostBackend::new(Options::new(mode, 1 << 30));
+            let host = HostBackend::new(Options::new(mode, 1 << 24));
             host.lose_after(work);
             let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
             let lost = Error::Lost { call: "work on a stream", code: 719 };
@@ -135,7 +135,7 @@ fn a_program_that_copies_cannot_take_over_where_copies_free_nothing() {
         trace.verified(&trace.rows, &stacked(&trace), |s| Program::new(&trace.recorded(), s, 1).unwrap()).unwrap();
     let swaps = program(&trace);
     let jetson = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
-    let host = HostBackend::new(Options { device: jetson, ..Options::new(Mode::Ordered(Order::Time), 1 << 30) });
+    let host = HostBackend::new(Options { device: jetson, ..Options::new(Mode::Ordered(Order::Time), 1 << 24) });
     let mut runtime = Runtime::new(host.clone(), whole.clone()).unwrap();
     assert_eq!(runtime.replan(swaps.clone(), Some), Err(Error::HostIsDevice { bytes: swaps.host_bytes() }));
     assert_eq!(pattern::run(&mut runtime, &trace, 2), Ok(vec![]));
@@ -153,7 +153,7 @@ fn a_program_that_copies_cannot_take_over_where_copies_free_nothing() {
 #[test]
 fn what_is_asked_at_the_wrong_time_is_refused() {
     let trace = chain(5, 512);
-    let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 30));
+    let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 24));
     let mut runtime = Runtime::new(host, program(&trace)).unwrap();
     assert_eq!(runtime.measured(), Err(Error::NotTimedYet));
     let wrong = |block, bytes| Err(Error::NotPersistent { block, bytes });
@@ -175,7 +175,7 @@ fn blocks_that_no_memory_holds_are_refused_and_nothing_panics() {
     for bytes in [1 << 50, 1 << 58] {
         let trace = chain(5, bytes);
         let program = program(&trace);
-        let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 30));
+        let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 24));
         let made = Runtime::new(host.clone(), program).map(drop);
         assert!(matches!(made, Err(Error::OutOfMemory { .. })), "{made:?}");
         assert_eq!(host.in_use(), InUse::default());

@@ -23,7 +23,7 @@ fn measured_on(trace: &Trace, percent: u64, (planned, device): (Device, Device),
         trace.fit(limit, planned, |schedule| Program::paced(&trace.recorded(), schedule, 1, pace).unwrap()).unwrap();
     assert_eq!(program.moved_bytes()[1], 0, "by way of the host");
     let mode = Mode::Ordered(Order::Last(1));
-    let host = HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 30) });
+    let host = HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 24) });
     let mut runtime = Runtime::new(host.clone(), program).unwrap();
     // The first iterations are not like the rest.
     assert_eq!(pattern::run(&mut runtime, trace, 2), Ok(vec![]));

@@ -102,7 +102,7 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         copies += with(&|r| r.event == Event::SwapIn);
         in_place += usize::from(works_in_place(&rewritten));
         let order = [Order::Time, Order::Last(0), Order::Last(1), Order::Last(2), Order::Random(9)][case % 5];
-        let host = HostBackend::new(Options { races: true, ..Options::new(Mode::Ordered(order), 1 << 30) });
+        let host = HostBackend::new(Options { races: true, ..Options::new(Mode::Ordered(order), 1 << 24) });
         let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
         let found = pattern::run(&mut runtime, &trace, 3).unwrap();
         let rows = || rewritten.iter().map(|r| format!("{r:?}")).collect::<Vec<_>>().join("\n");

@@ -39,7 +39,7 @@ fn program(trace: &Trace) -> Program {
 /// A device that shares its memory with the host, which has none for copies of blocks.
 fn jetson(mode: Mode) -> HostBackend {
     let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
-    HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 30) })
+    HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 25) })
 }
 
 #[test]

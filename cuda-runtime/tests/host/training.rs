@@ -33,7 +33,7 @@ fn program(network: &ConvNet, percent: u64) -> Program {
 }
 
 fn host(mode: Mode) -> HostBackend {
-    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 30) })
+    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 24) })
 }
 
 #[test]
