@@ -84,21 +84,66 @@ fn a_smaller_request_is_served_from_the_plan() {
     assert_eq!(memory.allocator.statistics().plans, 1);
 }
 
+/// An iteration whose result is freed after its end, or lives on; returns the result then.
+fn with_result(memory: &mut Checked, batch: u64) -> u64 {
+    memory.allocator.begin_iteration();
+    let [a, b] = [64, 128].map(|bytes| memory.malloc(bytes * batch).unwrap());
+    memory.free(a);
+    let [result, c] = [96, 64].map(|bytes| memory.malloc(bytes * batch).unwrap());
+    memory.free(b);
+    memory.free(c);
+    memory.allocator.end_iteration().unwrap();
+    result
+}
+
 #[test]
 fn a_smaller_batch_whose_results_outlive_the_iteration_keeps_the_plan() {
     let mut memory = Checked::new(config(1 << 16));
     for (round, batch) in [8, 1, 8, 2, 8].into_iter().enumerate() {
-        memory.allocator.begin_iteration();
-        let [a, b] = [64, 128].map(|bytes| memory.malloc(bytes * batch).unwrap());
-        memory.free(a);
-        let [result, c] = [96, 64].map(|bytes| memory.malloc(bytes * batch).unwrap());
-        memory.free(b);
-        memory.free(c);
-        memory.allocator.end_iteration().unwrap();
+        let result = with_result(&mut memory, batch);
         memory.free(result);
         let done = memory.allocator.statistics();
-        assert_eq!((done.plans, done.hits), (1, 3 * round as u64), "{batch}");
+        // The result is in the plan since the second iteration began, and shares the arena.
+        assert_eq!((done.plans, done.hits, done.misses), (1 + u64::from(round > 0), 4 * round as u64, 0), "{batch}");
+        assert!(round == 0 || memory.allocator.arena().contains(&result));
     }
+    assert_eq!(memory.allocator.arena().end - memory.allocator.arena().start, 8 * (64 + 128 + 96));
+}
+
+#[test]
+fn results_that_live_on_are_beside_the_plan() {
+    let mut memory = Checked::new(config(1 << 16));
+    let mut results: Vec<u64> = Vec::new();
+    for round in 0..6 {
+        results.push(with_result(&mut memory, 8));
+        // As where a variable is overwritten: the one before is freed after the end.
+        if round > 0 {
+            let before = results.remove(0);
+            memory.free(before);
+        }
+        memory.check();
+        let done = memory.allocator.statistics();
+        assert_eq!((done.plans, done.hits, done.misses), (1, 3 * round, round), "{round}");
+    }
+    // First freed in time, then not: a plan with results is made only until they have lived on.
+    let mut memory = Checked::new(config(1 << 16));
+    for lives_on in [false, false, true, true, false, false, true, false] {
+        let result = with_result(&mut memory, 8);
+        memory.check();
+        if lives_on {
+            results.push(result);
+        } else {
+            memory.free(result);
+        }
+    }
+    let plans = memory.allocator.statistics().plans;
+    assert_eq!(plans, 3);
+    for _ in 0..3 {
+        let result = with_result(&mut memory, 8);
+        assert!(!memory.allocator.arena().contains(&result));
+        memory.free(result);
+    }
+    assert_eq!(memory.allocator.statistics().plans, plans);
 }
 
 #[test]
@@ -371,7 +416,9 @@ fn shapes_that_change_and_come_back_are_planned_once() {
     assert_eq!((memory.allocator.statistics().plans, plans), (6, 6));
     // Control: what is forgotten is planned anew.
     memory.allocator.forget();
-    shapes.iter().for_each(|shape| run_told(&mut memory, shape));
+    for shape in &shapes {
+        run_told(&mut memory, shape);
+    }
     assert_eq!(memory.allocator.statistics().plans, 12);
 }
 
@@ -391,8 +438,10 @@ fn the_newest_plans_are_remembered_as_far_as_there_is_room() {
     // Sixteen plans, or as many as together have the events of one iteration.
     for (events, kept) in [(4096, 16), (16, 2)] {
         let mut memory = Checked::new(Config { events, ..config(1 << 16) });
-        let shapes: Vec<_> = (0..kept + 1).map(|i| shaped(1 + kept - i, i % 2 == 0)).collect();
-        shapes.iter().for_each(|shape| run_told(&mut memory, shape));
+        let shapes: Vec<_> = (0..=kept).map(|i| shaped(1 + kept - i, i % 2 == 0)).collect();
+        for shape in &shapes {
+            run_told(&mut memory, shape);
+        }
         for shape in &shapes[1..] {
             assert_eq!(served(&mut memory, shape), (6, 0), "{events}");
         }
@@ -428,7 +477,9 @@ fn a_plan_comes_back_into_an_arena_that_has_become_too_small() {
     let first = memory.malloc(64).unwrap();
     assert_eq!(memory.allocator.state(), State::Profile);
     memory.check();
-    [first, outside[0], outside[1]].into_iter().for_each(|block| memory.free(block));
+    for block in [first, outside[0], outside[1]] {
+        memory.free(block);
+    }
     memory.allocator.end_iteration().unwrap();
 }
 

@@ -698,6 +698,11 @@ pub unsafe extern "C" fn sublet_iteration_begin(
 /// Marks the end of an iteration. Plans it if there is no plan, if it was not served as planned, or if more blocks
 /// begin and end in it than the plan has; the next iterations get the new plan. Without a begin it does nothing.
 ///
+/// Blocks that outlive the iteration, such as its results, are served beside the plan. If any of them are freed before
+/// the next iteration begins, that begin makes the plan again, with these in the arena, and `plans` of the
+/// sublet_statistics counts both. If blocks of the arena once live on into an iteration, later plans leave such blocks
+/// out, until sublet_forget.
+///
 /// A failure tells why there is no new plan; the allocator goes on. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration had
 /// more mallocs and frees than `events` of the parameters; the old plan stays. SUBLET_STATUS_OUT_OF_MEMORY: no free
 /// part of the ranges of addresses is large enough for the arena, and no other range can be allocated.

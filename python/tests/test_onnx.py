@@ -262,12 +262,12 @@ def test_runs_of_a_session_are_planned_and_equal(tmp_path: pathlib.Path) -> None
             assert np.array_equal(session.run(None, images(rows))[0], stock.run(None, images(rows))[0])
         done = session.statistics()
         if round > 0:
-            # A smaller batch is served from the plan of a larger one: all is hit but the results, and no memory is added.
+            # All is hit, and no memory is added.
             new = {name: done[name] - before[name] for name in done}
-            assert new["plans"] == 0 and new["misses"] == 3 and new["hits"] >= 9 and done["live_bytes"] == 0
+            assert new["plans"] == 0 and new["misses"] == 0 and new["hits"] >= 9 and done["live_bytes"] == 0
             assert round == 1 or new["resident"] == 0
         before = done
-    assert before["resident"] <= 1.1 * (before["arena_peak"] + 2 * images(8)["x"].nbytes)
+    assert before["resident"] <= 1.1 * before["arena_peak"]
     # Another session has memory of its own, and a plan.
     other = sublet.onnx.session(proto)
     assert other.statistics()["hits"] == 0 and np.array_equal(*(s.run(None, images(2))[0] for s in (other, stock)))
@@ -323,7 +323,7 @@ def test_a_run_within_a_run_leaves_the_outer_its_plan() -> None:
         thread.join()
     for session in (outer, inner):
         done = session.statistics()
-        assert done["plans"] == 1 and done["hits"] > 2 * done["misses"] and done["live_bytes"] == 0
+        assert done["plans"] <= 2 and done["misses"] == 0 < done["hits"] and done["live_bytes"] == 0
 
 
 def open_order() -> Any:
@@ -352,7 +352,8 @@ def test_shapes_that_change_and_come_back_are_planned_once() -> None:
             assert np.array_equal(session.run(None, given)[0], stock.run(None, given)[0])
         done = session.statistics()
         if round > 0:
-            assert done["plans"] == before["plans"] == 3 and done["misses"] - before["misses"] <= 3
+            # One at the end of its first run; one with its result, when the next run begins.
+            assert done["plans"] == 6 and done["misses"] == before["misses"]
             assert round == 1 or done["resident"] == before["resident"]
 
 

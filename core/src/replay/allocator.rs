@@ -44,6 +44,10 @@
 //! request of an iteration is that of another plan, this one is followed again, in the arena that there is if it is large
 //! enough: a batch size that changes and comes back is not planned anew.
 //!
+//! What outlives a marked iteration, such as its results, has no place in the plan that is made at its end. If it is freed
+//! before the next iteration begins, the plan is made again then, with it. If such blocks ever live on into an iteration,
+//! whose requests then find their places taken, later plans are made without.
+//!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.
 //!
@@ -153,6 +157,10 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) recording: bool,
     /// Not followed for a whole iteration yet.
     is_new: bool,
+    /// Between the iteration that a plan was made of and the next: what of it is freed only now.
+    freed_after: Option<u32>,
+    /// Blocks of the arena have outlived the begin of the next iteration.
+    outlive: bool,
     events: usize,
     /// More frees than planned blocks mean that blocks now end within the iteration: a new plan is made.
     frees: usize,
@@ -222,6 +230,8 @@ impl<'a, S: Source> Allocator<'a, S> {
             frees: 0,
             planned: 0,
             is_new: false,
+            freed_after: None,
+            outlive: false,
             done: Statistics::default(),
         })
     }
@@ -303,10 +313,11 @@ impl<'a, S: Source> Allocator<'a, S> {
         } else {
             self.pool.free_tagged(address)?
         };
-        if self.recording
+        if (self.recording || self.freed_after.is_some())
             && let Some(bytes) = self.detector.bytes_at(tag)
         {
             self.note(Event::Free, bytes, tag);
+            self.freed_after = self.freed_after.map(|count| count + 1);
         }
         Ok(())
     }
@@ -315,9 +326,11 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// of requests: the caller marks each of them.
     pub fn begin_iteration(&mut self) {
         self.done.unended += u64::from(self.iterations == Iterations::Within);
+        self.plan_results();
         self.iterations = Iterations::Within;
         self.detector.restart();
         self.replay.restart();
+        self.outlive |= self.arena_len > 0 && !self.replay.is_clear_of_late();
         (self.events, self.frees) = (0, 0);
         self.recording = self.arena_len == 0 || !self.replay.is_clear_of_late();
         self.update();
@@ -353,7 +366,21 @@ impl<'a, S: Source> Allocator<'a, S> {
         if self.events > self.config.events {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: self.events, got: self.config.events });
         }
-        self.plan_newest(self.detector.held(), 0)
+        self.plan_newest(self.detector.held(), 0)?;
+        self.freed_after = (!self.outlive).then_some(0);
+        Ok(())
+    }
+
+    /// Plans the last iteration again, with what was freed after its end.
+    fn plan_results(&mut self) {
+        if self.freed_after.take().is_some_and(|count| count > 0) && self.events <= self.config.events {
+            // If there is no memory for it, the next iteration is recorded; its end tells why there is no plan.
+            let _ = self.plan_newest(self.detector.held(), 0);
+        }
+    }
+
+    pub(super) const fn forget_results(&mut self) {
+        (self.freed_after, self.outlive) = (None, false);
     }
 
     /// Follows a plan that was made elsewhere. The plan's first request is expected next; if the caller marks
@@ -378,6 +405,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             self.forget();
             return Ok(());
         }
+        self.freed_after = None;
         self.give_up_plan();
         if plan.offsets().iter().all(|offset| offset & (alignment - 1) == 0) {
             self.replay.follow(plan, &[], alignment, 0, self.scratch.reborrow())?;

@@ -94,6 +94,7 @@ impl<S: Source> Allocator<'_, S> {
     pub fn forget(&mut self) {
         self.give_up_plan();
         self.remembered.forget();
+        self.forget_results();
         self.detector.restart();
         self.recording = self.iterations != Iterations::Between;
         self.update();
