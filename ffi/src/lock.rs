@@ -411,14 +411,15 @@ mod tests {
             let lock = Lock::new([0u64; 2], &CALLER);
             let add = |times: usize| {
                 for _ in 0..times {
-                    let added = lock.with(|[a, b]| {
+                    let one = |[a, b]: &mut [u64; 2]| {
                         assert_eq!(a, b);
                         *a += 1;
                         core::hint::black_box(&mut *a);
                         *b += 1;
                         Ok(())
-                    });
-                    added.unwrap();
+                    };
+                    // As an owner, or else with the mutex.
+                    lock.at_once(one).unwrap_or_else(|| lock.with(one)).unwrap();
                 }
             };
             std::thread::scope(|scope| {
