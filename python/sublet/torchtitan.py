@@ -32,15 +32,15 @@ from torchtitan.experiments.graph_trainer.registry import (
 
 from . import PlanError
 from ._results import bytes_of as size_in_bytes
-from .torch._joint import bytes_of
+from .torch._inner import Tried, within
 from .torch._measure import HEAP
 from .torch._ranks import Speaking
 from .torch._taken import TOLERATED, OverLimit, said
-from .torch._whole import Whole, peak_of, planned
+from .torch._whole import Planned, Whole, peak_of, planned
 
 NAME = "sublet"
-TRIES = 5
-"""How often a step is planned anew with a lower limit, since passes that follow made it take more."""
+TRIES = 10
+"""How many limits are tried at most for the plan, since passes that follow make a step take more."""
 REPLACED = ("tag_with_memory_policy_pass", "apply_cpu_offload_pass", "selective_activation_remat_pass")
 """The passes of torchtitan in whose place the plan is made."""
 COMPILES = ("annotate_flex_attention_for_regional_inductor_pass", "annotate_rmsnorm_for_regional_inductor_pass")
@@ -181,26 +181,31 @@ def _within(
     beside = _largest_of(held, ranks)
     original = whole.original + beside
     most = size_in_bytes(limit, original)
-    inner, found, peak = most - beside, None, 0
-    for _ in range(TRIES):
-        try:
-            found = planned(whole, max(inner, 0), ranks)
-        except PlanError as e:
-            there = f"{said(beside)} of it are for the optimizers' state and gradients that add up"
-            refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {e}")
-            refusal.least = None if e.least is None else e.least + beside
-            refusal.needed = None if e.needed is None else e.needed + beside
-            raise refusal from None
+    first = planned(whole, max(most - beside, 0), ranks)
+    if isinstance(first, PlanError):
+        there = f"{said(beside)} of it are for the optimizers' state and gradients that add up"
+        refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {first}")
+        refusal.least = None if first.least is None else first.least + beside
+        refusal.needed = None if first.needed is None else first.needed + beside
+        raise refusal
+
+    def attempt(inner: int) -> Tried[tuple[Planned, fx.GraphModule]] | None:
+        found = first if inner == most else planned(whole, inner - beside, ranks)
+        if isinstance(found, PlanError):
+            return None
         final = found.module
         for each in following:
             final = each(final, inputs)
         peak = _largest_of(max(found.peak, whole.persistent + peak_of(final)), ranks) + beside
-        if peak <= most:
-            break
-        inner -= peak - most
-    assert found is not None
-    if peak > most:
-        raise PlanError(f"the step does not stay within {most} bytes once torchtitan's passes have run; {peak} bytes are enough")
+        return Tried(peak, found.overhead, (found, final))
+
+    # Peaks are those of all ranks, which so come to one plan.
+    best, least = within(most, beside + whole.persistent, attempt, lambda tried: tried < TRIES)
+    if best is None:
+        refusal = PlanError(f"the step does not stay within {most} bytes once torchtitan's passes have run; {least} bytes are enough")
+        refusal.least = least
+        raise refusal
+    peak, (found, final) = best.peak, best.plan
     reports.append(Report(most, peak, original, beside + whole.persistent, found.overhead, found.again))
     gathers = sum("all_gather" in name for name in found.again)
     text = "sublet: %s of %s planned, %s without a plan, %s are there before a step; %d operators run again, %d gathers among them"

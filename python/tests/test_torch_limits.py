@@ -20,6 +20,8 @@ torch = pytest.importorskip("torch")
 import networks
 import sublet.torch
 from processes import ran
+from sublet.torch import _inductor
+from sublet.torch._inner import Tried, within as inside
 from sublet.torch._measure import HEAP
 from torch import Tensor, nn
 
@@ -318,6 +320,8 @@ def test_the_counter_of_the_package_is_that_of_a_preloaded_one() -> None:
         pytest.skip("skipped: SUBLET_HEAP does not name the counter of the heap")
     script = """
 import ctypes, torch
+from sublet.torch import _inductor
+from sublet.torch._inner import Tried, within as inside
 from sublet.torch._measure import HEAP
 process = ctypes.CDLL(None)
 for name in ("now", "peak"):
@@ -373,3 +377,49 @@ def test_under_pytorchs_own_compiler_what_cannot_be_held_is_refused() -> None:
         assert re.search(why, str(raised.value))
     with pytest.raises(ValueError, match="CUDA graphs"):
         sublet.torch.compile(Layers(), "1GiB", compiler="inductor", mode="reduce-overhead")
+
+
+def test_what_was_found_is_kept_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    x, runs = torch.randn(2048, WIDTH), []
+
+    def lowered(*given: Any) -> Any:
+        runs.append(given)
+        return real(*given)
+
+    real = _inductor.lowered
+    monkeypatch.setattr(_inductor, "lowered", lowered)
+    counters = torch._dynamo.utils.counters["inductor"]
+
+    def started(limit: int) -> tuple[int, int, int]:
+        """How many dry runs a start takes, for how many passes code was kept, and what is planned."""
+        before, hits = len(runs), counters["fxgraph_cache_hit"]
+        network, parts, model = within(limit, x)
+        assert told(network, lambda: model(x).backward()) == [] and 0 < parts.taken <= 1.01 * limit
+        return len(runs) - before, counters["fxgraph_cache_hit"] - hits, parts.planned_peak
+
+    first = started(16_000_000)
+    assert first[:2] == (first[0], 0) and first[0] > 0
+    assert started(16_000_000) == (0, 2, first[2])
+    # The controls: another limit; a planner that comes to another schedule.
+    assert started(15_000_000)[0] > 0
+    monkeypatch.setattr(_inductor, "_digest", lambda fitted: "another")
+    assert started(16_000_000)[0] > 0
+
+
+def test_a_limit_inside_is_found_where_what_follows_takes_other_amounts() -> None:
+    def peak(inner: int) -> int:
+        return inner if inner <= 400 else 701 + (inner - 400) // 2
+
+    def attempt(inner: int) -> Tried[int] | None:
+        return None if inner < 250 else Tried(peak(inner), 1 / inner, inner)
+
+    best, least = inside(700, 0, attempt, lambda tried: tried < 10)
+    assert best is not None and 380 < best.plan <= 400 and best.peak == best.plan and least is not None and least <= best.peak
+    assert inside(200, 0, attempt, lambda tried: tried < 10) == (None, None)
+    assert inside(700, 0, attempt, lambda tried: tried < 2).best is None
+    # The control: by subtraction of what is too much.
+    inner = 700
+    for _ in range(5):
+        inner -= peak(inner) - 700
+        assert peak(inner) > 700

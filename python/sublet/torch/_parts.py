@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, fx
@@ -487,11 +488,12 @@ class Compiled(Chosen):
         results = sum(map(bytes_of, {*joint.reads(joint.fwd_outputs)} - {*joint.primals}))
         return replace(way, forward=real.forward, backward=real.backward - results, kept=real.kept)
 
-    def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
-        def again(inner: int) -> Fit:
-            return super(Compiled, self)._fit_one(joint, inner)
+    def _fit(self, joint: Joint) -> Fit:
+        self._dry.begin()
+        return super()._fit(joint)
 
-        return self._dry.within(joint, super()._fit_one(joint, limit), again)
+    def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
+        return self._dry.within(joint, limit, partial(super()._fit_one, joint))
 
     def _taken(self, joint: Joint, fitted: Fit) -> int:
         real = self._dry.of(fitted)

@@ -66,19 +66,22 @@ class Planned:
     """The operators that run again."""
 
 
-def planned(whole: Whole, limit: int, ranks: Speaking | None = None, reorder: bool = True) -> Planned:
-    """The graph of a step that stays within a limit, in bytes, with parameters and inputs. PlanError if there is none, or if
-    the ranks do not come to one schedule."""
+def planned(whole: Whole, limit: int, ranks: Speaking | None = None, reorder: bool = True) -> Planned | PlanError:
+    """The graph of a step that stays within a limit, in bytes, with parameters and inputs; or the refusal where there is none, on
+    all ranks. PlanError if the ranks do not come to one schedule, or if one has ended."""
+    steps: list[Step] = []
+    refusal: PlanError | None = None
     try:
         fitted: Fit = fit(whole.graph, limit, using=("recompute",), reorder=reorder, keep_persistent=True, alignment=1)
+        steps = steps_of(fitted)
     except PlanError as e:
         refusal = PlanError(f"{e} ({_largest(whole)})")
         refusal.least, refusal.needed = e.least, e.needed
-        raise refusal from None
-    steps = steps_of(fitted)
-    whole.check_writes(steps)
     if ranks is not None:
         check_equal(steps, ranks)
+    if refusal is not None:
+        return refusal
+    whole.check_writes(steps)
     again = [op.name for op in (whole.ops[s.at] for s in steps if s.what == "run" and s.again) if op is not None]
     return Planned(_one_graph(whole, steps), fitted.schedule.peak_load, fitted.overhead, again)
 
