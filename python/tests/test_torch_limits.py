@@ -377,6 +377,36 @@ def test_under_pytorchs_own_compiler_what_cannot_be_held_is_refused() -> None:
         assert re.search(why, str(raised.value))
     with pytest.raises(ValueError, match="CUDA graphs"):
         sublet.torch.compile(Layers(), "1GiB", compiler="inductor", mode="reduce-overhead")
+    with pytest.raises(ValueError, match="has its own compiler"):
+        sublet.torch.compile(Layers(), sublet.torch.Parts("1GiB", compiler="inductor"), mode="reduce-overhead")
+    for option in ({"custom_partitioner_fn": None}, {"layout_optimization": True}):
+        with pytest.raises(ValueError, match="are set so that a limit holds"):
+            sublet.torch.compile(Layers(), "1GiB", compiler="inductor", options=option)
+
+
+def test_under_pytorchs_own_compiler_a_partitioner_says_that_it_promises_nothing() -> None:
+    torch._dynamo.reset()
+    model = torch.compile(Layers(), options={"custom_partitioner_fn": sublet.torch.Partitioner("100%")})
+    with pytest.warns(UserWarning, match="no promise"):
+        model(torch.randn(64, WIDTH)).backward()
+
+
+def test_under_pytorchs_own_compiler_the_limit_holds_for_open_sizes() -> None:
+    torch._dynamo.reset()
+    network, x, limit = Layers(), torch.randn(2500, WIDTH), 16_000_000
+    parts = [x[:rows].clone() for rows in (2048, 1000, 2500)]
+    theirs = []
+    for part in parts:
+        network(part).backward()
+        theirs.append([p.grad for p in network.parameters()])
+        network.zero_grad()
+    # The control: without a limit.
+    assert peak_of(network, x, lambda: network(x).backward()) > 2 * limit
+    model = sublet.torch.compile(network, sublet.torch.Parts(limit, compiler="inductor", planning="120s"), dynamic=True)
+    for part, gradients in zip(parts, theirs):
+        assert told(network, lambda: model(part).backward(), 3) == []
+        assert all(torch.allclose(p.grad, g, atol=1e-6) for p, g in zip(network.parameters(), gradients))
+        assert peak_of(network, part, lambda: model(part).backward()) <= 1.01 * limit
 
 
 def test_what_was_found_is_kept_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

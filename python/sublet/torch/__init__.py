@@ -102,12 +102,12 @@ def compile(
     `DistributedDataParallel` is turned off (`torch._dynamo.config.optimize_ddp`), with a warning.
     """
     theirs: dict[str, Any] = {}
+    if isinstance(limit, Parts) and (compiler == "inductor" and limit.compiler is None or {"mode", "options"} & options.keys()):
+        raise ValueError("a Parts has its own compiler: give it compiler and compiler_options")
     if compiler == "inductor":
         from torch._inductor import list_mode_options
 
         theirs = {**list_mode_options(options.pop("mode", None) or "default"), **(options.pop("options", None) or {})}
-        if isinstance(limit, Parts) and (limit.compiler is None or theirs):
-            raise ValueError("a Parts has its own compiler: give it compiler and compiler_options")
     parts = (
         limit
         if isinstance(limit, Parts)

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 from unittest import mock
@@ -74,7 +74,7 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
         PASS: OURS,
         "triton.cudagraphs": False,
     }
-    wrong = [key for key in asked if key in ours and asked[key] != ours[key]]
+    wrong = [key for key in asked if key == "custom_partitioner_fn" or (key in ours and asked[key] != ours[key])]
     if wrong:
         raise ValueError(f"the options {', '.join(wrong)} of the compiler are set so that a limit holds")
     return {**asked, **ours}
@@ -133,68 +133,144 @@ def lowered(joint: Joint, fitted: Fit, asked: dict[str, Any]) -> Lowered:
     forward, backward = cut(joint, steps)
     saved = saved_nodes(joint, steps) - {*joint.primals}
     results = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
-    first, _ = _dry(forward, False, asked)
-    second, freed = _dry(backward, True, asked)
-    # What the backward pass is given and does not free stays until its end.
-    held = sum(map(bytes_of, saved | results)) - min(freed, sum(map(bytes_of, saved)))
-    return Lowered(first, second + held, sum(map(bytes_of, saved - results)))
+    first = _dry(forward, False, asked, {})
+    second = _dry(backward, True, asked, {node.name: bytes_of(node) for node in saved - results})
+    # The caller holds the results until the backward pass ends.
+    return Lowered(first, second + sum(map(bytes_of, results)), sum(map(bytes_of, saved - results)))
 
 
 class _Dry(BaseException):
     """Ends a dry run; no handler of the compiler takes it for an error of its own."""
 
 
-@contextlib.contextmanager
-def _ending(found: list[tuple[int, int]]) -> Iterator[None]:
-    """Has the compiler end where it would generate code, with the peak and the bytes of inputs that it frees."""
-    from torch._inductor.scheduler import Scheduler
-
-    def end(scheduler: Any) -> None:
-        found.append(_peak(scheduler))
-        raise _Dry
-
-    with mock.patch.object(Scheduler, "codegen", end):
-        try:
-            yield
-        except _Dry:
-            pass
-
-
-def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any]) -> tuple[int, int]:
-    """The peak of a graph as it is lowered, beside inputs that stay; and the bytes of the inputs that it frees."""
+def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given: dict[str, int]) -> int:
+    """The peak of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes, and
+    beside all others."""
     from torch._inductor import compile_fx
+    from torch._inductor.scheduler import Scheduler
 
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
     result = graph.output(graph.graph_copy(module.graph, values))
     result.meta = {**module.graph.output_node().meta, "user_visible_output_idxs": []}
     copied = fx.GraphModule(module, graph)
     inputs = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
-    found: list[tuple[int, int]] = []
-    patch = {**options(asked), "fx_graph_cache": False}
-    with config.patch(patch), _ending(found):
-        compile_fx.compile_fx_inner(copied, inputs, is_backward=is_backward, static_input_idxs=list(range(len(inputs))))
     # A graph without an operator has no schedule.
-    return found[-1] if found else (0, 0)
+    peak = sum(given.values())
+    codegen = Scheduler.codegen
+
+    def ends(scheduler: Any) -> None:
+        nonlocal peak
+        with contextlib.ExitStack() as stack:
+            for device in {node.get_device() for node in scheduler.nodes} - {None}:
+                backend = scheduler.get_backend(device)
+                stack.enter_context(mock.patch.object(backend, "codegen_node", _allocate))
+            codegen(scheduler)
+        peak = _peak(given)
+        raise _Dry
+
+    with config.patch({**options(asked), "fx_graph_cache": False}), mock.patch.object(Scheduler, "codegen", ends):
+        try:
+            compile_fx.compile_fx_inner(copied, inputs, is_backward=is_backward, static_input_idxs=list(range(len(inputs))))
+        except _Dry:
+            pass
+    return peak
 
 
-def _peak(scheduler: Any) -> tuple[int, int]:
-    from torch._inductor import memory
-    from torch._inductor.scheduler import ExternKernelSchedulerNode
+def _allocate(loop: Any) -> None:
+    """Stands for the generation of a loop's code: what of it changes how memory is taken."""
+    from torch._inductor.codegen.common import Kernel
+    from torch._inductor.scheduler import SchedulerNode
     from torch._inductor.virtualized import V
-    from torch.utils._ordered_set import OrderedSet
 
-    outputs, inputs = OrderedSet(V.graph.get_output_names()), OrderedSet(V.graph.graph_inputs.keys())
-    _, frees = memory.prepare_planning_info(
-        scheduler.nodes, scheduler.name_to_buf, scheduler.name_to_fused_node, inputs, outputs
-    )
-    buffers, *_ = memory.compute_memory_timeline(scheduler.nodes, frees, outputs)
-    _, line = memory.peak_memory_from_buf_info_list(buffers, len(scheduler.nodes))
-    most = max(line, default=0)
-    for at, node in zip(line, scheduler.nodes):
-        origin = node.node.get_origin_node() if isinstance(node, ExternKernelSchedulerNode) else None
-        if origin is not None and isinstance(origin.target, torch._ops.OpOverload):
-            most = max(most, at + cost_of(origin).scratch)
-    return most, sum(each.mpi_buffer.size_free for each in frees.values())
+    parts = loop.get_nodes()
+    kernel = Kernel(increase_kernel_count=False)
+    with V.set_kernel_handler(kernel):
+        for part in parts:
+            part.decide_inplace_update()
+            part.mark_run()
+        # What a loop alone reads, point by point, is in no memory.
+        is_pointwise = all(isinstance(part, SchedulerNode) and not part.is_reduction() for part in parts)
+        for buffer in loop.get_outputs():
+            name = buffer.get_name()
+            uses = {use for part in parts for use in part.read_writes.reads_and_writes() if use.name == name}
+            kernel.store_buffer_names.add(name)
+            if not is_pointwise or len(uses) > 1:
+                kernel.must_keep_buffers.add(name)
+        kernel.remove_kernel_local_buffers()
+    V.graph.removed_buffers |= kernel.removed_buffers
+    V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+
+
+@dataclass
+class _Storage:
+    bytes: int
+    names: int = 1
+
+
+def _peak(given: dict[str, int]) -> int:
+    """The most bytes at once by the lines of the code: what they allocate, use for something else, and free."""
+    from torch._inductor.codegen import wrapper
+    from torch._inductor.virtualized import V
+
+    V.graph.wrapper_code.run_wrapper_ir_passes(False)
+    of = {name: [_Storage(size)] for name, size in given.items()}
+    now = most = sum(given.values())
+    members = [line for line in V.graph.wrapper_code.lines if isinstance(line, wrapper.MultiOutputLine) and line.indices]
+    for line in V.graph.wrapper_code.lines:
+        node, scratch = getattr(line, "node", None), 0
+        if isinstance(line, (wrapper.AllocateLine, wrapper.ExternKernelAllocLine)):
+            sizes = [_allocated(node)] if isinstance(line, wrapper.AllocateLine) else _returned(node, members)
+            of[node.get_name()] = [*map(_Storage, sizes)]
+            now += sum(sizes)
+        elif isinstance(line, wrapper.MultiOutputLine) and line.indices:
+            of[line.result_name] = of.get(line.arg_name, [])[line.indices[0][1] :][:1]
+            for storage in of[line.result_name]:
+                storage.names += 1
+        elif isinstance(line, wrapper.ReuseLine):
+            of[line.reused_as.get_name()] = of.pop(node.get_name(), []) if line.delete_old else of.get(node.get_name(), [])
+        elif isinstance(line, wrapper.FreeLine) or (isinstance(line, wrapper.FreeIfNotReusedLine) and not line.is_reused):
+            for storage in of.pop(node.get_name(), ()):
+                storage.names -= 1
+                now -= storage.bytes * (not storage.names)
+        if isinstance(line, (wrapper.ExternKernelAllocLine, wrapper.ExternKernelOutLine)):
+            operator = _operator_of(node)
+            scratch = 0 if operator is None else cost_of(operator).scratch
+        most = max(most, now + scratch)
+    return most
+
+
+def _operator_of(node: Any) -> fx.Node | None:
+    """The operator that a library call computes; None if it is not known."""
+    alone = node.get_origin_node()
+    operators = [each for each in ([] if alone is None else [alone]) if isinstance(each.target, torch._ops.OpOverload)]
+    return next(iter(operators or [each for each in node.get_origins() if each.target is node.op_overload]), None)
+
+
+def _allocated(node: Any) -> int:
+    from torch._inductor.virtualized import V
+
+    length = V.graph.sizevars.optimization_hint(V.graph.get_allocation_storage_size(node), fallback=0)
+    return int(length) * node.get_dtype().itemsize
+
+
+def _returned(node: Any, members: list[Any]) -> list[int]:
+    """The bytes of each value that a library call returns, 0 for views. Those that nobody takes are known by the operator alone."""
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+
+    if node.get_inputs_that_alias_output():
+        return []
+    if not isinstance(node.layout, ir.MultiOutputLayout):
+        return [_allocated(node)] if isinstance(node.layout, ir.Layout) else []
+    operator = _operator_of(node)
+    values = None if operator is None else operator.meta.get("val")
+    sizes = [x.untyped_storage().nbytes() if isinstance(x, Tensor) else 0 for x in values] if isinstance(values, (tuple, list)) else []
+    for member in members:
+        if member.arg_name == node.get_name():
+            at = member.indices[0][1]
+            sizes += [0] * (at + 1 - len(sizes))
+            sizes[at] = max(sizes[at], _allocated(V.graph.name_to_buffer[member.result_name]))
+    return sizes
 
 
 class Dry:

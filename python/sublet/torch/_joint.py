@@ -173,6 +173,8 @@ class Joint:
         self._gathers = gathers
         """Whether collectives that only gather may run again: all ranks must do so at the same place."""
         for node in module.graph.nodes:
+            # It may be of a plan for other sizes.
+            node.meta.pop(STORAGE, None)
             if returns_written(node) and len(written_by(node)) == 1:
                 node.replace_all_uses_with(written_by(node)[0])
         nodes = list(module.graph.nodes)

@@ -36,6 +36,10 @@ ROOMS = (2.0, 1.5, 1.25)
 """How much larger than the largest sizes seen a graph of open sizes is planned for, as long as the limit holds."""
 WORTH = 0.01
 """The overhead that room for larger sizes may cost."""
+NO_PROMISE = (
+    "under PyTorch's own compiler the limit of a Partitioner is no promise; sublet.torch.compile(model, limit, "
+    'compiler="inductor") holds one'
+)
 HALVINGS = 10
 """If several passes share one limit: how often the range of limits for one pass is halved."""
 
@@ -225,7 +229,12 @@ class Partitioner(CustomPartitionerFn):
     `passes` is how many forward passes may be alive at once, as in a pipeline, or where equal blocks share one plan:
     the bytes that a forward pass keeps for its backward pass count as many times. `stage` is a stage of a pipeline: it
     sets `passes`, and the bytes that its schedule holds beside the passes count too.
+
+    Among the options of PyTorch's own compiler its limit is no promise, and a warning says so.
     """
+
+    is_lowered = False
+    """Whether what the compiler makes of a cut is known before the cut is chosen."""
 
     def __init__(
         self,
@@ -275,6 +284,8 @@ class Partitioner(CustomPartitionerFn):
         # Marks the nodes that may be saved without a check of their version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
         fuses = options.get("compiler") == "inductor"
+        if fuses and not self.is_lowered:
+            warnings.warn(f"sublet: {NO_PROMISE}", stacklevel=2)
         gpu = _gpu(joint_module)
         copies = link_costs(gpu) if gpu is not None and self.device is None and "swap" in self.using else []
         static = static_lifetime_input_indices or []

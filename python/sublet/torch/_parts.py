@@ -478,6 +478,8 @@ class Chosen(Partitioner):
 class Compiled(Chosen):
     """Cuts a part that PyTorch's own compiler compiles, so that what comes out is within the limit."""
 
+    is_lowered = True
+
     def __init__(self, part: Part, limit: int | str, options: dict[str, Any]) -> None:
         super().__init__(part, limit, options)
         self._dry = _inductor.Dry(part.whole.compiler or {}, part.whole.planning)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._guards import detect_fake_mode
 from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -76,7 +76,8 @@ class Sizes:
         self.numbers = numbers
         if not numbers:
             return
-        mode = FakeTensorMode()
+        mode = detect_fake_mode([n.meta.get("val") for n in self._inputs])
+        assert mode is not None
 
         def number(x: Any) -> Any:
             return int(x.node.expr.xreplace(numbers)) if isinstance(x, torch.SymInt) else x
