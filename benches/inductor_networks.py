@@ -74,6 +74,8 @@ class Words(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        # Where it is not told, the network warns, which breaks its graph.
+        network.loss_type = "ForCausalLM"
         self.network = network
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -223,8 +225,8 @@ def rows(name: str) -> int:
             refusal = getattr(e, "inner_exception", e)
             if not isinstance(refusal, sublet.PlanError):
                 raise
-            least = "none" if refusal.least is None else f"{(refusal.least - seen.persistent) / 1e6:.2f} MB"
-            print(f"{start}, refused: {least} were the least", flush=True)
+            why = str(refusal) if refusal.least is None else f"{(refusal.least - seen.persistent) / 1e6:.2f} MB were the least"
+            print(f"{start}, refused: {why}", flush=True)
             continue
         assert ours.parts is not None
         took, planned = time.monotonic() - begin, ours.parts.planned_peak - seen.persistent

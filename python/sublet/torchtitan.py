@@ -8,6 +8,7 @@ and all other policies run as they do there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import pkgutil
@@ -187,7 +188,7 @@ def _within(
         refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {first}")
         refusal.least = None if first.least is None else first.least + beside
         refusal.needed = None if first.needed is None else first.needed + beside
-        raise refusal
+        raise _together(refusal, ranks)
 
     def attempt(inner: int) -> Tried[tuple[Planned, fx.GraphModule]] | None:
         found = first if inner == most else planned(whole, inner - beside, ranks)
@@ -204,13 +205,20 @@ def _within(
     if best is None:
         refusal = PlanError(f"the step does not stay within {most} bytes once torchtitan's passes have run; {least} bytes are enough")
         refusal.least = least
-        raise refusal
+        raise _together(refusal, ranks)
     peak, (found, final) = best.peak, best.plan
     reports.append(Report(most, peak, original, beside + whole.persistent, found.overhead, found.again))
     gathers = sum("all_gather" in name for name in found.again)
     text = "sublet: %s of %s planned, %s without a plan, %s are there before a step; %d operators run again, %d gathers among them"
     log.info(text, said(peak), said(most), said(original), said(beside + whole.persistent), len(found.again), gathers)
     return final
+
+
+def _together(refusal: PlanError, ranks: Speaking | None) -> PlanError:
+    """A refusal, once all ranks have come to it: a rank that ends before may end what the others still read."""
+    with contextlib.suppress(PlanError):
+        _largest_of(0, ranks)
+    return refusal
 
 
 def _largest_of(value: int, ranks: Speaking | None) -> int:

@@ -48,6 +48,14 @@ def test_two_ranks_train_within_their_limit_with_the_losses_of_the_default_polic
 
 
 @pytest.mark.skipif(not LONG, reason="long: SUBLET_TORCH=long runs it")
+def test_four_ranks_whose_collectives_take_most_stay_within_their_limit() -> None:
+    options = [*SMALL, "--training.mixed_precision_param", "float32"]
+    ranks = told(4, 3, "sublet=80%", options=options)["sublet=80%"]
+    assert all(rank["taken"] <= 1.01 * rank["planned"] <= 1.01 * rank["limit"] for rank in ranks), ranks
+    assert len({rank["order"] for rank in ranks}) == 1 and ranks[0]["again"] > ranks[0]["gathers"] > 0
+
+
+@pytest.mark.skipif(not LONG, reason="long: SUBLET_TORCH=long runs it")
 @pytest.mark.parametrize(("fault", "error"), FAULTS)
 def test_where_one_of_four_ranks_ends_the_others_end_with_an_error(fault: str, error: str) -> None:
     (survivors,) = told(4, 3, f"sublet=95%@{fault}", options=SMALL, ended=1).values()

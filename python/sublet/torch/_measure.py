@@ -263,7 +263,7 @@ def _measured(node: fx.Node) -> Measure:
     if is_collective(node):
         # Each rank's own clock says how often an operator is run. A collective that one rank runs once more waits for
         # ever, or meets another collective.
-        return Cost(copy_ns(size, device), 0), [], False
+        return Cost(copy_ns(size, device), _of_gloo(node) if device.type == "cpu" else 0), [], False
     # The network's random numbers are the same as without a measurement.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
@@ -277,6 +277,23 @@ def _measured(node: fx.Node) -> Measure:
             text = "%s could not be measured on made-up inputs; its time is taken to be that of a copy of %d bytes: %s"
             warnings.warn(text % (node.target, size, error), stacklevel=2)
             return Cost(copy_ns(size, device), 0), [], False
+
+
+GLOO_SEGMENT = 1 << 20
+"""The most bytes that gloo sums at once; it has two such."""
+
+
+def _of_gloo(node: fx.Node) -> int:
+    """The bytes that a collective takes beside its inputs and outputs, from its call until its wait, on the processor: gloo gathers
+    into a buffer of its own, and sums a copy of what is to be scattered."""
+    name = str(node.target)
+    values = [x for x in tree_leaves([_value(a) for a in node.all_input_nodes]) if isinstance(x, torch.Tensor)]
+    if "all_gather" in name:
+        return sum(x.nbytes for x in tree_leaves(node.meta["val"]) if isinstance(x, torch.Tensor))
+    summed = sum(x.nbytes for x in values)
+    if "reduce_scatter" in name:
+        return summed + 2 * min(summed, GLOO_SEGMENT)
+    return 2 * min(summed, GLOO_SEGMENT) if "all_reduce" in name else 0
 
 
 def _timed(target: Callable[..., Any], args: Any, kwargs: Any, device: torch.device) -> Measure:

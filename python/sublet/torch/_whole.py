@@ -67,21 +67,18 @@ class Planned:
 
 
 def planned(whole: Whole, limit: int, ranks: Speaking | None = None, reorder: bool = True) -> Planned | PlanError:
-    """The graph of a step that stays within a limit, in bytes, with parameters and inputs; or the refusal where there is none, on
-    all ranks. PlanError if the ranks do not come to one schedule, or if one has ended."""
-    steps: list[Step] = []
-    refusal: PlanError | None = None
+    """The graph of a step that stays within a limit, in bytes, with parameters and inputs; or the refusal where there is none.
+    PlanError if the ranks do not come to one schedule, or if one has ended."""
     try:
         fitted: Fit = fit(whole.graph, limit, using=("recompute",), reorder=reorder, keep_persistent=True, alignment=1)
-        steps = steps_of(fitted)
     except PlanError as e:
         refusal = PlanError(f"{e} ({_largest(whole)})")
         refusal.least, refusal.needed = e.least, e.needed
+        return refusal
+    steps = steps_of(fitted)
+    whole.check_writes(steps)
     if ranks is not None:
         check_equal(steps, ranks)
-    if refusal is not None:
-        return refusal
-    whole.check_writes(steps)
     again = [op.name for op in (whole.ops[s.at] for s in steps if s.what == "run" and s.again) if op is not None]
     return Planned(_one_graph(whole, steps), fitted.schedule.peak_load, fitted.overhead, again)
 
@@ -135,12 +132,15 @@ def _one_graph(whole: Whole, steps: list[Step]) -> fx.GraphModule:
 
 def peak_of(module: fx.GraphModule, scratch: Callable[[fx.Node], int] | None = None) -> int:
     """The most bytes that a graph takes at once as it stands, beside its inputs: each storage from the operator that makes it
-    to its last reader, inputs of a collective until its wait, and the scratch of operators."""
+    to its last reader, inputs and scratch of a collective until its wait, and the scratch of other operators."""
     of_node = scratch if scratch is not None else _scratch
     storages = _storages(module)
     sizes: dict[fx.Node, int] = {}
     last: dict[fx.Node, int] = {}
     held: dict[fx.Node, list[fx.Node]] = {}
+    began: dict[fx.Node, int] = {}
+    beside: dict[int, int] = {}
+    until: dict[int, int] = {}
     nodes = list(module.graph.nodes)
     for i, node in enumerate(nodes):
         read = [storage for source in node.all_input_nodes for storage in storages[source]]
@@ -148,24 +148,31 @@ def peak_of(module: fx.GraphModule, scratch: Callable[[fx.Node], int] | None = N
         if node in own:
             sizes[node] = bytes_of(node)
         if is_collective(node) and node.target is not WAIT:
-            for storage in own:
-                held[storage] = read
+            held |= dict.fromkeys(own, read)
+            began |= dict.fromkeys(own, i)
+            beside[i] = of_node(node)
         if node.target is WAIT:
             read = [*read, *(source for storage in own for source in held.get(storage, ()))]
+            until |= {began[storage]: i for storage in own if storage in began}
         last |= dict.fromkeys([*read, *own], i)
     ends: dict[int, list[fx.Node]] = {}
     for storage, i in last.items():
         ends.setdefault(i, []).append(storage)
+    freed: dict[int, int] = {}
+    for i, at in until.items():
+        freed[at] = freed.get(at, 0) + beside[i]
     now = most = 0
     for i, node in enumerate(nodes):
-        now += sizes.get(node, 0)
-        most = max(most, now + (of_node(node) if node.op == "call_function" else 0))
-        now -= sum(sizes.get(storage, 0) for storage in ends.get(i, ()))
+        now += sizes.get(node, 0) + beside.get(i, 0)
+        most = max(most, now + (of_node(node) if node.op == "call_function" and i not in beside else 0))
+        now -= freed.get(i, 0) + sum(sizes.get(storage, 0) for storage in ends.get(i, ()))
     return most
 
 
 def _scratch(node: fx.Node) -> int:
     target = node.target
+    if is_collective(node):
+        return 0 if target is WAIT else cost_of(node).scratch
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims") or is_view(node):
         return 0
     return 0 if target._schema.is_mutable else cost_of(node).scratch
