@@ -2,7 +2,8 @@
 
 A step is recorded on tensors without numbers (FakeTensorMode), the optimizer's update included, and its tape is planned
 as that of `step`. Operators are not measured: their time is the larger of what their arithmetic and their traffic take
-on a named device (the roofline of Williams et al., 2009). The scratch of convolutions is measured, each alone.
+on a named device (the roofline of Williams et al., 2009). The scratch of convolutions and what layers of LSTM make are measured,
+each alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ HALVINGS = 7
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a training step takes, in bytes, without the scratch of operators that are no convolutions."""
+    """What a training step takes, in bytes, without the scratch of operators that are no convolutions and no LSTM."""
 
     peak: int
     """The most bytes at once, without a plan."""
@@ -81,7 +82,8 @@ def estimate(
     device: str = DEFAULT_DEVICE,
 ) -> Estimate:
     """What a training step of a model takes: its peak and what holds that, the least limit, and the overhead at `limit`.
-    Nothing is computed but each convolution once, alone, for its scratch. The model may be on the meta device; then that is not known.
+    Nothing is computed but convolutions and layers of LSTM, each alone, for what they take. The model may be on the meta device; then that
+    is not known.
 
         print(sublet.torch.estimate(model, (x, y), torch.optim.AdamW, "8GiB"))
 

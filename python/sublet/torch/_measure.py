@@ -194,13 +194,13 @@ def _measure(node: fx.Node) -> Measure:
     return _measures[key]
 
 
-def scratch_of(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> int:
-    """The bytes that an operator takes while it runs, beside its inputs and outputs; of its tensors only the looks are read."""
-    key = f"{func}{tree_map(_shape, (args, kwargs))}"
+def alone(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> Measure:
+    """What an operator takes and makes when it runs alone; of its tensors only the looks are read."""
+    key = f"{func}{tree_map(_shape, (args, kwargs))}{torch.is_grad_enabled()}"
     if key not in _measures:
-        with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+        with _disable_current_modes(), torch._C._DisableAutocast():
             _measures[key] = _timed(func, tree_map(_made_up, args), tree_map(_made_up, kwargs), device)
-    return _measures[key][0].scratch
+    return _measures[key]
 
 
 @functools.cache

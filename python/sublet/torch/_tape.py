@@ -28,7 +28,8 @@ from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from .._results import DEFAULT_DEVICE, bytes_of, max_load
 from ._host import Away
 from ._joint import is_random
-from ._measure import COLLECTIVES, HEAP, Speed, are_equal, clock, device_of, link_costs, random_states, scratch_of
+from ._measure import COLLECTIVES, HEAP, Made, Speed, are_equal, clock, device_of, link_costs, random_states
+from ._measure import alone as measured_alone
 from ._partition import Step, steps_of
 from ._taken import OverLimit
 from ._update import NO_OPERATORS, NUMBER, Call, Ref, Update, followed, repeated, slice_of
@@ -56,8 +57,9 @@ BATCH_NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default, at
 """Batch norm on the host and on GPUs. All have the same arguments up to whether the network trains."""
 STATISTICS = (3, 4)
 TRAINS = 5
-CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
-"""The operators that take most memory beside their inputs and outputs."""
+_LSTM = tuple(getattr(aten, name).default for name in ("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward") if hasattr(aten, name))
+UNKNOWN = (aten.convolution.default, aten.convolution_backward.default, *_LSTM)
+"""The operators that take most memory beside their inputs and outputs, or make outputs whose sizes only a run tells."""
 LENGTHS = 1
 """Which argument of `_pack_padded_sequence` has the lengths."""
 RESEEDED = (
@@ -222,7 +224,10 @@ class Recording(TorchDispatchMode):
         if self.speed is not None:
             out = func(*args, **kwargs)
             taken = self.speed.time_ns(func, args, kwargs, out)
-            scratch = scratch_of(func, args, kwargs, device) if func in CONVOLUTIONS and device.type != "meta" else 0
+            scratch = 0
+            if func in UNKNOWN and device.type != "meta":
+                cost, made_alone, _ = measured_alone(func, args, kwargs, device)
+                scratch, out = cost.scratch, type(out)(map(_as_made, out, made_alone)) if isinstance(out, (tuple, list)) else out
         else:
             since = HEAP.since(device)
             begin = clock(device)
@@ -303,6 +308,11 @@ class Recording(TorchDispatchMode):
                 self._rows.append((self._time_ns, MALLOC, block, storage.nbytes(), op))
                 weakref.finalize(storage, _end, weakref.ref(self), key, block).atexit = False
         return self._live[key]
+
+
+def _as_made(x: Any, made: Made | None) -> Any:
+    """An output as large as it was made, where its shape does not tell that."""
+    return x.new_empty(made.bytes // x.itemsize) if made is not None and isinstance(x, Tensor) and not x.numel() else x
 
 
 def _end(recording: weakref.ref[Recording], key: int, block: int) -> None:
