@@ -293,7 +293,7 @@ class Partitioner(CustomPartitionerFn):
         joint, fitted = self._planned(
             sizes, lambda: Joint(joint_module, num_fwd_outputs, copies, self._agree, static, fuses)
         )
-        sizes.guard()
+        self._guard(sizes)
         steps = steps_of(fitted)
         if self.ranks is not None:
             check_equal(steps, self.ranks)
@@ -332,6 +332,10 @@ class Partitioner(CustomPartitionerFn):
             return costs
         costs, self.limit = agree(costs, self.limit, self.ranks)
         return costs
+
+    def _guard(self, sizes: Sizes) -> None:
+        """Has larger sizes than those of the plan compiled anew."""
+        sizes.guard()
 
     def _see(self, seen: dict[Place, int]) -> None:
         """Notes sizes of inputs."""

@@ -33,10 +33,10 @@ from .._results import bytes_of as size_in_bytes
 from .._results import max_load
 from . import _inductor
 from ._joint import Joint, bytes_of
-from ._partition import Partitioner, loads, saved_nodes, steps_of
+from ._partition import WORTH, Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
 from ._ranks import Speaking, check_equal
-from ._symbols import Sizes
+from ._symbols import Levels, Sizes
 from ._taken import TOLERATED, Graph, OnExceed, Turn, Watch, every_watch, said
 
 Compiler: TypeAlias = Literal["aot_eager", "inductor"]
@@ -46,7 +46,7 @@ CHOICES = 10
 NOISE = 1 << 16
 """Fewer bytes than this, between two marks, are Python's own objects."""
 ROOM = 1.25
-"""How much larger than the largest sizes seen a part of open sizes is planned for, where it is not all of a step."""
+"""How much larger than the largest sizes seen a part of open sizes is planned for, where it is not all of a step and has no levels."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Choice:
     """Whether the part keeps a result for its backward pass."""
     time_ns: int
     """The time that the schedule takes over the original, in ns."""
+    level: int = 0
+    """The level of sizes that it is made for; it holds for higher ones too, which are smaller."""
 
 
 @dataclass
@@ -74,6 +76,12 @@ class PartTurn(Turn):
     """One pass of a part in a step: the storages that it reads and returns, with their bytes."""
 
     part: Part = field(kw_only=True)
+    number: int = field(kw_only=True)
+    """The number of the choice by which it runs."""
+    sizes: dict[Any, int] = field(kw_only=True)
+    """The open sizes of its inputs."""
+    level: int = field(kw_only=True)
+    """The level of sizes for which that choice was made."""
     given: dict[StorageWeakRef, int] = field(default_factory=dict)
     """The inputs that were there before the step: parameters, buffers, inputs of the network."""
     passed: dict[StorageWeakRef, int] = field(default_factory=dict)
@@ -149,13 +157,15 @@ class Parts(Watch):
         self.overhead_ns = 0
         """The time over the original, in all parts together, in ns."""
         self._options = {"using": using, "device": device, "group": group, "timeout": timeout, "reorder": reorder}
-        self._planned: dict[tuple[Part, ...], int] = {}
-        """The parts in the orders for which there is a plan, and the most bytes that it was made for."""
+        self._planned: dict[tuple[tuple[Part, int], ...], int] = {}
+        """The parts and their levels of sizes, in the orders for which there is a plan, and the most bytes that it was made for."""
         self._limit: int | None = None
         self._less = 0
         """So many bytes less are planned, since so many more were taken."""
         self._optimizers: dict[int, tuple[weakref.ref[Optimizer], int, int]] = {}
         """By id: an optimizer of the parameters, for how many of them it has a state, and the bytes of that."""
+        self._state = 0
+        """The bytes of the optimizers' state in the last plan."""
         self._parameters: set[int] = set()
 
     @property
@@ -171,7 +181,12 @@ class Parts(Watch):
     @property
     def persistent(self) -> int:
         """The bytes that the step was given, with the optimizer's state."""
-        return super().persistent + sum(size for _, _, size in self._optimizers.values())
+        return super().persistent + self.state
+
+    @property
+    def state(self) -> int:
+        """The bytes of the optimizers' state, as of the last step."""
+        return sum(size for _, _, size in self._optimizers.values())
 
     def compiled(self, module: fx.GraphModule, inputs: list[Any]) -> Part:
         """Adds a part, compiles it and returns it."""
@@ -236,26 +251,43 @@ class Parts(Watch):
 
     def plan_alone(self, part: Part, joint: Joint, fitted: Fit) -> None:
         """Notes the plan of a part that seems to be all of a step."""
-        self._limit = fitted.limit
-        self.planned_peak = part.partitioner._taken(joint, fitted)
-        self.held = sum(map(bytes_of, joint.primals))
-        self._planned[(part,)] = self.planned_peak
+        self._state = self.state
+        self.planned_peak = part.partitioner._taken(joint, fitted) + self._state
+        self.held = sum(map(bytes_of, joint.primals)) + self._state
+        self._planned[((part, 0),)] = self.planned_peak
+
+    def plan_level(self, part: Part, level: int, peak: int) -> None:
+        """Notes that a part which is all of a step has a plan at a level of sizes, and what the step takes by it."""
+        self.planned_peak = max(self.planned_peak, peak)
+        self._planned[((part, level),)] = peak
+
+    def inner_limit(self, original: Callable[[], int]) -> int:
+        """The limit within which steps are planned, in bytes. A share is one of the largest step without a plan."""
+        limit = size_in_bytes(self.limit, original() if isinstance(self.limit, str) else None)
+        if self.ranks is not None:
+            limit = min(self.ranks.gathered(limit))
+        self._limit = max(limit, self._limit or 0)
+        return self._limit - self._less
 
     def turn_of(self, graph: Graph) -> Turn:
-        return PartTurn(graph, part=graph) if isinstance(graph, Part) else Turn(graph)
+        if not isinstance(graph, Part):
+            return Turn(graph)
+        level = graph.choices[graph.chosen].level if graph.has_plan else 0
+        return PartTurn(graph, part=graph, number=graph.chosen, sizes=graph.sizes, level=level)
 
     def _of_parts(self) -> list[PartTurn]:
         return [turn for turn in self.turns if isinstance(turn, PartTurn) and turn.part.has_plan]
 
     def _plan(self, turns: list[PartTurn], is_clean: bool, held: int) -> None:
         """Chooses how each part of the last step runs from now on."""
-        order = tuple(turn.part for turn in turns)
-        # What is beside the parts may have grown: gradients, the optimizer's state.
-        if order in self._planned and not (is_clean and self.taken > self._planned[order] + TOLERATED):
-            return
-        state = sum(size for _, _, size in self._optimizers.values())
+        order = tuple((turn.part, turn.level) for turn in turns)
+        state = self.state
         given = sum({storage: size for turn in turns for storage, size in turn.given.items()}.values())
-        self.held = max(given + state, held if is_clean else 0)
+        # What is beside the parts may have grown: gradients, the optimizer's state.
+        has_grown = state > self._state + TOLERATED or is_clean and self.taken > self._planned.get(order, 0) + TOLERATED
+        if order in self._planned and not has_grown:
+            return
+        self.held, self._state = max(given + state, held if is_clean else 0), state
         for i, turn in enumerate(turns):
             turn.beside_forward = self.held + sum(sum(t.returned.values()) for t in turns[:i])
             turn.beside_backward = self.held + sum(t.part.gradients for t in turns[i + 1 :])
@@ -264,18 +296,14 @@ class Parts(Watch):
             self._measure(turns)
         single = len(turns) == 1
         first = turns[0]
-        peak = first.part.original(first) if single else _peak(turns, [0] * len(turns))
-        limit = size_in_bytes(self.limit, peak)
-        if self.ranks is not None:
-            limit = min(self.ranks.gathered(limit))
-        self._limit, limit = limit, limit - self._less
+        limit = self.inner_limit(lambda: first.part.original(first) if single else _peak(turns, [turn.part.ways(turn.level)[0] for turn in turns]))
         found = first.part.within(first, limit) if single else _least_time(turns, limit)
         if self.ranks is not None:
             check_equal(found, self.ranks)
         if found is None:
             raise PlanError(self._too_little(turns, limit))
         for turn, number in zip(turns, found):
-            turn.part.chosen = number
+            turn.part.choose(number, turn.level, single)
         self.planned_peak = _peak(turns, found)
         self._planned[order] = max(self.planned_peak, self.taken if is_clean else 0)
         self.overhead_ns = sum(turn.part.choices[number].time_ns for turn, number in zip(turns, found))
@@ -290,18 +318,18 @@ class Parts(Watch):
                 turn.beside_forward += _more(turn.forward.level + zero, turn.beside_forward + total.kept)
             if turn.after_forward is not None:
                 turn.gap_forward = _more(turn.after_forward.most, turn.after_forward.level)
-            total = total.then(turn, turn.part.chosen, stays)
+            total = total.then(turn, turn.number, stays)
             if turn.backward is not None:
                 there = turn.beside_backward + total.kept + total.alive
                 turn.beside_backward += _more(turn.backward.level + zero, there)
             if turn.backward is not None and turn.after_backward is not None:
-                kept = turn.part.choices[turn.part.chosen].kept
+                kept = turn.part.choices[turn.number].kept
                 turn.left = max(turn.left, turn.after_backward.level - turn.backward.level + kept)
                 turn.gap_backward = _more(turn.after_backward.most, turn.after_backward.level)
 
     def _too_little(self, turns: list[PartTurn], limit: int) -> str:
         """Why a limit cannot be met: the sum, where the graph breaks, and what would help."""
-        least = [min(range(len(turn.part.choices)), key=[way.kept for way in turn.part.choices].__getitem__) for turn in turns]
+        least = [min(turn.part.ways(turn.level), key=[way.kept for way in turn.part.choices].__getitem__) for turn in turns]
         enough = _peak(turns, least)
         kept = sum(turn.part.choices[number].kept for turn, number in zip(turns, least))
         made = sum(turn.part.gradients for turn in turns)
@@ -333,68 +361,124 @@ class Part(Graph):
         self.alone: set[int] = set()
         """The choices that were made for a limit of a step that is this part alone."""
         self.chosen = -1
+        """The number of the choice that is compiled."""
+        self.levels: dict[int, int] = {}
+        """By level of sizes: the number of the choice by which it runs."""
+        self.is_alone = False
+        """Whether a step seems to be this part alone."""
+        self.level = 0
+        self.sizes: dict[Any, int] = {}
+        """The open sizes of the inputs that it runs with, and their level."""
         self.gradients = 0
         """The bytes of the gradients of its parameters."""
         self.inputs = len(inputs)
         self.whole = whole
         self.compiler = whole.compiler
         self.joint: Joint | None = None
-        self._is_run = -1
-        """The number of the choice that is compiled."""
+        self.open: Levels | None = None
+        """Its open sizes, where each level has a plan; None where PyTorch makes another graph for larger ones."""
+        self._beside = self._gap = 0
+        """Of a step that is this part alone: the bytes beside the part, and those that other code takes before the backward pass."""
         cut = Chosen if whole.compiler is None else Compiled
         super().__init__(whole, cut(self, whole.limit, options), module, inputs)
+        self._runs = {self.chosen: self._run}
+        """By choice: the compiled passes."""
 
     @property
     def has_plan(self) -> bool:
         """Whether it has a plan."""
         return bool(self.choices)
 
-    def prepare(self) -> None:
-        if self.has_plan and self._is_run != self.chosen:
-            self.compile_again()
-            self._is_run = self.chosen
+    def prepare(self, args: tuple[Any, ...]) -> None:
+        if not self.has_plan:
+            return
+        if self.open is not None:
+            self.sizes = self.open.sizes(args)
+            self.level = self.open.of(self.sizes)
+        if self.level not in self.levels:
+            self.levels[self.level] = self._at_level()
+        if self.chosen != self.levels[self.level]:
+            self.chosen = self.levels[self.level]
+            if self.chosen not in self._runs:
+                self.compile_again()
+            self._runs = {number: run for number, run in self._runs.items() if number in self.levels.values()}
+            self._run = self._runs.setdefault(self.chosen, self._run)
 
-    def add(self, joint: Joint, fitted: Fit) -> int:
+    def add(self, joint: Joint, fitted: Fit, level: int = 0) -> int:
         """Adds a choice, and returns its number."""
         assert isinstance(self.partitioner, Chosen)
-        self.choices.append(self.partitioner.way(joint, fitted, self.inputs))
+        self.choices.append(replace(self.partitioner.way(joint, fitted, self.inputs), level=level))
         return len(self.choices) - 1
+
+    def ways(self, level: int) -> list[int]:
+        """The numbers of the choices that hold at a level of sizes, those that were made for it first."""
+        return sorted((n for n, way in enumerate(self.choices) if way.level <= level), key=lambda n: -self.choices[n].level)
+
+    def choose(self, number: int, level: int, is_alone: bool) -> None:
+        """Lets it run by a choice at a level of sizes, and at higher ones until these have their own."""
+        self.is_alone = is_alone
+        others = {} if is_alone else {each: number if each > level else old for each, old in self.levels.items()}
+        self.levels = {**others, level: number}
 
     def original(self, turn: PartTurn) -> int:
         """The most bytes that a step takes which is this part alone, without a plan."""
         assert isinstance(self.partitioner, Chosen)
-        joint = self._with_gap(turn)
-        with self.partitioner.at_numbers():
-            return max_load(problem_of(joint.graph)) + self._beside(turn)
+        with self.partitioner.at(turn.sizes, turn.gap_forward) as joint:
+            return max_load(problem_of(joint.graph)) + self._beside_of(turn)
 
     def within(self, turn: PartTurn, limit: int) -> list[int]:
         """The choice with which a step that is this part alone stays within a limit in the least time. PlanError if there is none."""
-        assert isinstance(self.partitioner, Chosen)
-        times = {number: way.time_ns for number, way in enumerate(self.choices) if _peak([turn], [number]) <= limit}
+        self._beside, self._gap = self._beside_of(turn), turn.gap_forward
+        times = {number: self.choices[number].time_ns for number in self.ways(turn.level) if _peak([turn], [number]) <= limit}
         best = min(times, key=times.__getitem__, default=None)
-        if best is not None and (best in self.alone or not times[best]):
+        if best is not None and (self._is_for(best, turn.level) or not times[best]):
             return [best]
-        joint = self._with_gap(turn)
-        with self.partitioner.at_numbers():
-            try:
-                with tracing(self._context):
-                    fitted = self.partitioner.fitted(joint, limit - self._beside(turn))
-            except PlanError:
-                if best is None:
-                    raise
-                return [best]
-            number = self.add(joint, fitted)
-        self.alone.add(number)
+        try:
+            number = self._fit(turn.level, limit)
+        except PlanError:
+            if best is None:
+                raise
+            return [best]
         return [number if best is None or self.choices[number].time_ns < times[best] else best]
 
-    def _with_gap(self, turn: PartTurn) -> Joint:
-        assert self.joint is not None
-        self.joint.graph.workspace[self.joint.loss] = turn.gap_forward
-        return self.joint
+    def _is_for(self, number: int, level: int) -> bool:
+        return number in self.alone and self.choices[number].level == level
 
-    def _beside(self, turn: PartTurn) -> int:
-        assert self.joint is not None
-        return max(turn.beside_forward, turn.beside_backward) - sum(map(bytes_of, self.joint.primals))
+    def _at_level(self) -> int:
+        """The choice for the level of its sizes, where that is new. PlanError if there is none."""
+        assert isinstance(self.partitioner, Chosen)
+        larger = self.levels.get(max((level for level in self.levels if level < self.level), default=self.level))
+        if larger is not None and not (self.is_alone and self.choices[larger].fitted.overhead > WORTH):
+            return larger
+        if not self.is_alone:
+            with self.partitioner.at_level(self.level) as joint, tracing(self._context):
+                return self.partitioner.add_all(self, joint, self.level)
+
+        def original() -> int:
+            with self.partitioner.at(self.sizes, self._gap) as joint:
+                return max_load(problem_of(joint.graph)) + self._beside
+
+        try:
+            number = self._fit(self.level, self.whole.inner_limit(original))
+        except PlanError:
+            if larger is None:
+                raise
+            return larger
+        self.whole.plan_level(self, self.level, self.choices[number].fitted.schedule.peak_load + self._beside)
+        return number
+
+    def _fit(self, level: int, limit: int) -> int:
+        """Adds the choice for a step that is this part alone, at a level of sizes."""
+        assert isinstance(self.partitioner, Chosen)
+        with self.partitioner.at_level(level, self._gap) as joint, tracing(self._context):
+            number = self.add(joint, self.partitioner.fitted(joint, limit - self._beside), level)
+        self.alone.add(number)
+        return number
+
+    def _beside_of(self, turn: PartTurn) -> int:
+        assert isinstance(self.partitioner, Chosen)
+        with self.partitioner.at(turn.sizes) as joint:
+            return max(turn.beside_forward, turn.beside_backward) - sum(map(bytes_of, joint.primals))
 
 
 class Chosen(Partitioner):
@@ -406,13 +490,14 @@ class Chosen(Partitioner):
         self._numbers: dict[Any, int] = {}
         self._sizes: Sizes | None = None
         """The open sizes of the graph that was planned first."""
+        self._make: Callable[[], Joint] | None = None
         self._names: list[str] = []
 
     def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
         part = self._part()
         assert part is not None
         if part.choices:
-            sizes.fix(self._numbers)
+            sizes.fix(self._numbers if part.open is None else part.open.largest(part.choices[part.chosen].level))
             joint = make()
             if joint.graph.names != self._names:
                 raise PlanError("a part of the network is another one when it is compiled again")
@@ -420,30 +505,58 @@ class Chosen(Partitioner):
         largest = sizes.largest(self._seen)
         sizes.fix(largest)
         joint = make()
+        levels = Levels(part._inputs, sizes)
+        part.open = levels if largest and levels.is_known and part.compiler is None and part.whole.ranks is None else None
         if part.whole.is_whole(part) and _is_loss(joint):
-            joint, fitted = super()._planned(sizes, make)
+            part._beside = beside = part.whole.state
+            original = max_load(problem_of(joint.graph)) + beside
+            self.limit = max(part.whole.inner_limit(lambda: original) - beside, 1)
+            if part.open is not None:
+                fitted = self._fit(joint)
+            else:
+                joint, fitted = super()._planned(sizes, make)
             part.whole.plan_alone(part, joint, fitted)
             part.alone.add(part.add(joint, fitted))
+            part.is_alone = True
         elif part.compiler is not None:
             raise PlanError(
                 f'compiler="inductor" plans a step that is one graph with its loss, and this is not: {part.breaks or ONE_GRAPH}'
             )
         else:
-            sizes.fix(sizes.times(largest, ROOM))
-            joint = make() if largest else joint
-            self._add_all(part, joint)
+            if largest and part.open is None:
+                sizes.fix(sizes.times(largest, ROOM))
+                joint = make()
+            self.add_all(part, joint, 0)
         part.joint, part.gradients = joint, gradients(joint)[0]
-        self._sizes, self._numbers, self._names = sizes, sizes.numbers, joint.graph.names
-        part.chosen = part._is_run = len(part.choices) - 1
+        self._sizes, self._numbers, self._names, self._make = sizes, sizes.numbers, joint.graph.names, make
+        part.sizes = largest
+        part.chosen = part.levels[0] = len(part.choices) - 1
         return joint, part.choices[-1].fitted
 
+    def _guard(self, sizes: Sizes) -> None:
+        part = self._part()
+        if part is None or part.open is None:
+            super()._guard(sizes)
+
     @contextmanager
-    def at_numbers(self) -> Iterator[None]:
-        """Within it, the graph that was planned first has the numbers of the plan in the place of open sizes."""
-        assert self._sizes is not None
-        self._sizes.fix(self._numbers)
+    def at_level(self, level: int, gap: int = 0) -> Iterator[Joint]:
+        """The part's operators at the largest sizes of a level. See `at`."""
+        part = self._part()
+        assert part is not None
+        with self.at(self._numbers if part.open is None else part.open.largest(level), gap) as joint:
+            yield joint
+
+    @contextmanager
+    def at(self, numbers: dict[Any, int], gap: int = 0) -> Iterator[Joint]:
+        """The part's operators at some sizes, with the bytes that other code takes between the passes. Within it the graph has
+        these numbers in the place of open sizes."""
+        part = self._part()
+        assert part is not None and part.joint is not None and self._sizes is not None and self._make is not None
+        self._sizes.fix(numbers)
         try:
-            yield
+            joint = self._make() if numbers else part.joint
+            joint.graph.workspace[joint.loss] = gap
+            yield joint
         finally:
             self._sizes.restore(self._sizes.module)
 
@@ -456,9 +569,9 @@ class Chosen(Partitioner):
         """Describes a fit of the part as a choice. `inputs` is the number of the part's inputs."""
         return _way(joint, fitted, inputs)
 
-    def _add_all(self, part: Part, joint: Joint) -> None:
-        """The choices: fits of the part to lower and lower limits. A fit that needs as much memory as the one before it
-        is left out."""
+    def add_all(self, part: Part, joint: Joint, level: int) -> int:
+        """Adds choices: fits of the part to lower and lower limits. A fit that needs as much memory as the one before it
+        is left out. Returns the number of the last, which keeps least."""
         persistent = sum(map(bytes_of, joint.primals))
         most = 0
         for k in range(CHOICES):
@@ -467,12 +580,14 @@ class Chosen(Partitioner):
                 fitted = self._fit_one(joint, limit)
             except PlanError:
                 break
+            is_first = not most
             most = most or fitted.schedule.peak_load
-            part.add(joint, fitted)
-            if len(part.choices) > 1:
+            part.add(joint, fitted, level)
+            if not is_first:
                 *_, last, way = part.choices
                 if way.kept >= last.kept and way.forward >= last.forward and way.backward >= last.backward:
                     part.choices.pop()
+        return len(part.choices) - 1
 
 
 class Compiled(Chosen):
@@ -596,12 +711,13 @@ def _least_time(turns: list[PartTurn], limit: int) -> list[int] | None:
     several turns runs by the same choice in all of them.
     """
     order, stays = [turn.part for turn in turns], _stays(turns)
+    least = {part: min(turn.level for turn in turns if turn.part is part) for part in order}
     sums = [Sum()]
     for i, turn in enumerate(turns):
         first = order.index(turn.part)
         following: list[Sum] = []
         for before in sums:
-            ways = range(len(turn.part.choices)) if first == i else [before.numbers[first]]
+            ways = turn.part.ways(least[turn.part]) if first == i else [before.numbers[first]]
             following += [before.then(turn, number, stays) for number in ways]
         again = [order.index(part) for part in {*order[i + 1 :]} & {*order[: i + 1]}]
         sums = _undominated([each for each in following if each.most <= limit], again)

@@ -6,7 +6,9 @@ smaller ones; a guard says that no size is larger, and a larger one is compiled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import torch
@@ -20,6 +22,45 @@ Place: TypeAlias = tuple[int, int, int]
 
 OPEN = "sublet_open"
 """The key, in a node's meta, of its value with symbols, while `val` is the one with numbers."""
+
+
+STEP = Fraction(4, 3)
+"""By how much the sizes of a level are larger than those of the next."""
+
+
+class Levels:
+    """The open sizes of a graph, by levels: 0 has those that were seen first, 1 and more have smaller ones, -1 and less larger ones."""
+
+    def __init__(self, inputs: Sequence[Any], sizes: Sizes) -> None:
+        self._numbers, self._bounds = sizes.numbers, sizes.bounds
+        self._places: dict[Any, tuple[int, int]] = {}
+        """By symbol: which input it is a size of, and of which dimension."""
+        for i, x in enumerate(inputs):
+            for d, size in enumerate(_sizes_of(x)):
+                if isinstance(size, torch.SymInt) and size.node.expr in self._numbers:
+                    self._places[size.node.expr] = i, d
+
+    @property
+    def is_known(self) -> bool:
+        """Whether each size is one of an input."""
+        return self._places.keys() == self._numbers.keys()
+
+    def sizes(self, args: Sequence[Any]) -> dict[Any, int]:
+        """The sizes of some inputs."""
+        return {s: args[i].shape[d] if isinstance(args[i], torch.Tensor) else int(args[i]) for s, (i, d) in self._places.items()}
+
+    def largest(self, level: int) -> dict[Any, int]:
+        """The largest sizes of a level."""
+        return {s: int(min(math.floor(number / STEP**level), self._bounds[s])) for s, number in self._numbers.items()}
+
+    def of(self, sizes: dict[Any, int]) -> int:
+        """The last level that has these sizes."""
+        level = 0
+        while any(sizes[s] > most for s, most in self.largest(level).items()):
+            level -= 1
+        while sizes and all(max(sizes[s], 1) <= most for s, most in self.largest(level + 1).items()):
+            level += 1
+        return level
 
 
 def is_size(node: fx.Node) -> bool:
@@ -67,8 +108,13 @@ class Sizes:
 
     def times(self, numbers: dict[Any, int], room: float) -> dict[Any, int]:
         """Numbers that are larger by a factor, as far as PyTorch has guards that allow it."""
-        bounds = {s: size.node.shape_env.bound_sympy(s).upper for s, size in self._symbols.items()}
+        bounds = self.bounds
         return {symbol: int(min(number * room, bounds[symbol])) for symbol, number in numbers.items()}
+
+    @property
+    def bounds(self) -> dict[Any, Any]:
+        """The most that each size may be."""
+        return {s: size.node.shape_env.bound_sympy(s).upper for s, size in self._symbols.items()}
 
     def fix(self, numbers: dict[Any, int]) -> None:
         """Puts numbers in the place of the symbols."""
@@ -80,15 +126,20 @@ class Sizes:
         assert mode is not None
 
         def number(x: Any) -> Any:
-            return int(x.node.expr.xreplace(numbers)) if isinstance(x, torch.SymInt) else x
+            if not isinstance(x, torch.SymInt):
+                return x
+            # An input may be a view into something larger, whose size is no input's.
+            return int(x.node.expr.xreplace(numbers)) if x.node.expr.free_symbols <= numbers.keys() else x.node.hint
 
         def fixed(x: Any) -> Any:
             if not isinstance(x, torch.Tensor):
                 return number(x)
             look = [tuple(map(number, sizes)) for sizes in (x.shape, x.stride())]
-            items = -(-number(x.untyped_storage().nbytes()) // x.itemsize)
+            offset = number(x.storage_offset())
+            reach = offset + sum((size - 1) * stride for size, stride in zip(*look)) + 1 if all(look[0]) else 0
+            items = max(reach, -(-number(x.untyped_storage().nbytes()) // x.itemsize))
             with mode:
-                return torch.empty(items, dtype=x.dtype, device=x.device).as_strided(*look, number(x.storage_offset()))
+                return torch.empty(items, dtype=x.dtype, device=x.device).as_strided(*look, offset)
 
         for node in self.module.graph.nodes:
             if "val" in node.meta:

@@ -468,7 +468,7 @@ class Graph:
         options = {**self.compiler, "custom_partitioner_fn": self.partitioner}
         return compile_fx.compile_fx(fx.GraphModule(module, graph), inputs, inner, options)
 
-    def prepare(self) -> None:
+    def prepare(self, args: tuple[Any, ...]) -> None:
         """What is done before a forward pass."""
 
     def compile_again(self) -> None:
@@ -479,7 +479,7 @@ class Graph:
     def run(self, *args: Any) -> Any:
         """Runs the forward pass; `torch.compile` calls this."""
         self.watch.settle()
-        self.prepare()
+        self.prepare(args)
         turn = self.watch.begin(self, args)
         results = self._run(*args)
         self.watch.end(turn, results)
