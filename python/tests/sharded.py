@@ -1,9 +1,10 @@
 """Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
 
-    python sharded.py fsdp|killed|dtensor|pipeline|retained
+    python sharded.py fsdp|killed|steps|dtensor|pipeline|retained
 
 `fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
-what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `dtensor`: parameters that are
+what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `steps`: two ranks train by
+AdamW with and without a limit, under `DistributedDataParallel` and under FSDP2. `dtensor`: parameters that are
 `DTensor`s in one graph, which reads their mesh of devices in both passes. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
 each has its limit, which counts what its schedule holds. `retained`: the same with losses that hold their graphs.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -22,15 +24,18 @@ import torch.multiprocessing as mp
 from torch import nn
 
 import networks
+import sublet.torch
 from sublet import PlanError
-from sublet.torch import Partitioner, Stage1F1B, Together, released
+from sublet.torch import OverLimit, Partitioner, Parts, Stage1F1B, Together, released
 from sublet.torch._measure import HEAP
+from sublet.torch._taken import watch_of
 from train import digest
 
 RANKS = 2
 KILLED = 4
 """How many ranks there are where one is killed."""
 BLOCKS = 6
+STEPS = 6
 MICROBATCHES = 4
 LIMITS = ["75%", "88%"]
 CPU = torch.device("cpu")
@@ -84,6 +89,52 @@ def fsdp(rank: int, ranks: int) -> dict[str, Any]:
     pairs = zip(network.parameters(), whole.parameters(), strict=True)
     far = max(float((a.grad.full_tensor() - b.grad).abs().max() / b.grad.abs().max()) for a, b in pairs)
     return told_of(cuts[0]) | {"all_plans": sum(len(cut.reports) for cut in cuts), "far": far}
+
+
+def stepped(rank: int, ranks: int, wraps: str, limit: str | None) -> dict[str, Any]:
+    """What some steps give and take: losses, the most bytes of the last one, and what is said of the limit."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch._dynamo.reset()
+    tokens = torch.randint(0, 500, (2, ranks, 8, 64), generator=torch.Generator().manual_seed(1))[:, rank]
+    network: Any = gpt()
+    cuts: list[Partitioner] = []
+    parts = Parts(limit or "100%", group=dist.group.WORLD)
+    if wraps == "ddp":
+        network = nn.parallel.DistributedDataParallel(network)
+        network = network if limit is None else sublet.torch.compile(network, parts)
+    else:
+        mesh, body = init_device_mesh("cpu", (ranks,)), network.network.body
+        for i in range(BLOCKS):
+            if limit is not None:
+                body[i], cut = compiled(body[i], limit, group=dist.group.WORLD, passes=BLOCKS)
+                cuts.append(cut)
+            fully_shard(body[i], mesh=mesh)
+        fully_shard(network, mesh=mesh)
+    optimizer, losses = torch.optim.AdamW(network.parameters()), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(STEPS):
+            said_before = len(caught)
+            since = HEAP.since(CPU)
+            loss = network(tokens[0].clone(), tokens[1].flatten())
+            loss.backward()
+            peak = since.peak
+            losses.append(loss.item())
+            optimizer.step()
+            optimizer.zero_grad()
+            del loss
+    told = {"losses": losses, "peak": peak, "said": sum(w.category is OverLimit for w in caught[said_before:])}
+    if cuts:
+        told |= {"taken": max(watch_of(cut).taken for cut in cuts)} | told_of(cuts[0])
+    elif limit is not None:
+        told |= {"taken": parts.taken, "planned": parts.planned_peak, "limit": parts.allowed}
+    return told
+
+
+def steps(rank: int, ranks: int) -> dict[str, Any]:
+    return {wraps: [stepped(rank, ranks, wraps, limit) for limit in (None, "65%")] for wraps in ("ddp", "fsdp")}
 
 
 class Gathered(nn.Module):
@@ -161,7 +212,7 @@ def rank_main(rank: int, ranks: int, what: str, port: int, told: Any) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
     try:
         with Together():
-            case = {"fsdp": fsdp, "killed": fsdp, "dtensor": dtensor}.get(what)
+            case = {"fsdp": fsdp, "killed": fsdp, "steps": steps, "dtensor": dtensor}.get(what)
             result = pipeline(rank, what) if case is None else case(rank, ranks)
     except PlanError as e:
         result = {"error": str(e), "cause": repr(e.__cause__ and e.__cause__.__cause__)}

@@ -247,6 +247,16 @@ def test_blocks_of_fsdp_have_plans_under_one_limit() -> None:
         assert rank["all_plans"] == 6 and rank["again"] and rank["far"] < 1e-4
 
 
+def test_ranks_train_with_their_losses_within_their_limit() -> None:
+    for rank in lines("sharded.py", "steps"):
+        for wraps in ("ddp", "fsdp"):
+            eager, ours = rank[wraps]
+            assert ours["losses"] == eager["losses"] and not ours["said"], wraps
+            assert 0 < ours["taken"] <= ours["planned"] + SLACK and ours["planned"] <= ours["limit"], wraps
+            # Without a limit they take more.
+            assert ours["peak"] < 0.8 * eager["peak"], wraps
+
+
 def test_parameters_that_are_dtensors_are_planned_with_their_bits() -> None:
     for rank in lines("sharded.py", "dtensor"):
         assert rank["equal"] and rank["again"] and rank["planned"] <= rank["limit"]
