@@ -263,7 +263,7 @@ class Parts(Watch):
 
     def inner_limit(self, original: Callable[[], int]) -> int:
         """The limit within which steps are planned, in bytes. A share is one of the largest step without a plan."""
-        limit = size_in_bytes(self.limit, original() if isinstance(self.limit, str) else None)
+        limit = size_in_bytes(self.limit, original() if "%" in str(self.limit) else None)
         if self.ranks is not None:
             limit = min(self.ranks.gathered(limit))
         self._limit = max(limit, self._limit or 0)
@@ -292,10 +292,11 @@ class Parts(Watch):
             turn.beside_forward = self.held + sum(sum(t.returned.values()) for t in turns[:i])
             turn.beside_backward = self.held + sum(t.part.gradients for t in turns[i + 1 :])
             turn.left = turn.part.gradients
+        single, first = len(turns) == 1, turns[0]
         if is_clean:
             self._measure(turns)
-        single = len(turns) == 1
-        first = turns[0]
+        elif single:
+            first.gap_forward = first.part.gap
         limit = self.inner_limit(lambda: first.part.original(first) if single else _peak(turns, [turn.part.ways(turn.level)[0] for turn in turns]))
         found = first.part.within(first, limit) if single else _least_time(turns, limit)
         if self.ranks is not None:
@@ -377,7 +378,7 @@ class Part(Graph):
         self.joint: Joint | None = None
         self.open: Levels | None = None
         """Its open sizes, where each level has a plan; None where PyTorch makes another graph for larger ones."""
-        self._beside = self._gap = 0
+        self.beside = self.gap = 0
         """Of a step that is this part alone: the bytes beside the part, and those that other code takes before the backward pass."""
         cut = Chosen if whole.compiler is None else Compiled
         super().__init__(whole, cut(self, whole.limit, options), module, inputs)
@@ -428,7 +429,7 @@ class Part(Graph):
 
     def within(self, turn: PartTurn, limit: int) -> list[int]:
         """The choice with which a step that is this part alone stays within a limit in the least time. PlanError if there is none."""
-        self._beside, self._gap = self._beside_of(turn), turn.gap_forward
+        self.beside, self.gap = self._beside_of(turn), turn.gap_forward
         times = {number: self.choices[number].time_ns for number in self.ways(turn.level) if _peak([turn], [number]) <= limit}
         best = min(times, key=times.__getitem__, default=None)
         if best is not None and (self._is_for(best, turn.level) or not times[best]):
@@ -455,8 +456,8 @@ class Part(Graph):
                 return self.partitioner.add_all(self, joint, self.level)
 
         def original() -> int:
-            with self.partitioner.at(self.sizes, self._gap) as joint:
-                return max_load(problem_of(joint.graph)) + self._beside
+            with self.partitioner.at(self.sizes, self.gap) as joint:
+                return max_load(problem_of(joint.graph)) + self.beside
 
         try:
             number = self._fit(self.level, self.whole.inner_limit(original))
@@ -464,14 +465,14 @@ class Part(Graph):
             if larger is None:
                 raise
             return larger
-        self.whole.plan_level(self, self.level, self.choices[number].fitted.schedule.peak_load + self._beside)
+        self.whole.plan_level(self, self.level, self.choices[number].fitted.schedule.peak_load + self.beside)
         return number
 
     def _fit(self, level: int, limit: int) -> int:
         """Adds the choice for a step that is this part alone, at a level of sizes."""
         assert isinstance(self.partitioner, Chosen)
-        with self.partitioner.at_level(level, self._gap) as joint, tracing(self._context):
-            number = self.add(joint, self.partitioner.fitted(joint, limit - self._beside), level)
+        with self.partitioner.at_level(level, self.gap) as joint, tracing(self._context):
+            number = self.add(joint, self.partitioner.fitted(joint, limit - self.beside), level)
         self.alone.add(number)
         return number
 
@@ -508,7 +509,7 @@ class Chosen(Partitioner):
         levels = Levels(part._inputs, sizes)
         part.open = levels if largest and levels.is_known and part.compiler is None and part.whole.ranks is None else None
         if part.whole.is_whole(part) and _is_loss(joint):
-            part._beside = beside = part.whole.state
+            part.beside = beside = part.whole.state
             original = max_load(problem_of(joint.graph)) + beside
             self.limit = max(part.whole.inner_limit(lambda: original) - beside, 1)
             if part.open is not None:
@@ -559,6 +560,18 @@ class Chosen(Partitioner):
             yield joint
         finally:
             self._sizes.restore(self._sizes.module)
+
+    def _fit(self, joint: Joint) -> Fit:
+        part = self._part()
+        beside = 0 if part is None else part.beside
+        try:
+            return super()._fit(joint)
+        except PlanError as e:
+            if not beside:
+                raise
+            refusal = PlanError(f"{e}; {beside} bytes of the limit are for what is beside this graph")
+            refusal.least, refusal.needed = (None if each is None else each + beside for each in (e.least, e.needed))
+            raise refusal from None
 
     def fitted(self, joint: Joint, limit: int | str) -> Fit:
         """A fit to a limit. PlanError says what the limit is made of."""
