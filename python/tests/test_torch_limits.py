@@ -271,6 +271,24 @@ def test_sizes_that_grow_and_shrink_are_one_graph_that_computes_again_no_more_th
     assert any(step.again for step in steps_of(fits[2048])) and all(fits[rows].overhead <= WORTH for rows in (200, 600))
 
 
+def test_sizes_that_are_multiples_are_planned_as_such() -> None:
+    class Halves(Layers):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.view(x.shape[0] // 4, 4, WIDTH))
+
+    network = Halves()
+    torch._dynamo.reset()
+    parts = sublet.torch.Parts("64MiB")
+    model = sublet.torch.compile(network, parts)
+    with warnings.catch_warnings():
+        # An operator on 133 rows in fours could not be measured.
+        warnings.filterwarnings("error", "aten.* could not be measured")
+        for rows in (128, 100, 200, 300, 104):
+            model(torch.randn(rows, WIDTH)).backward()
+    sizes = [numbers for level in range(-4, 3) for numbers in parts.parts[-1].open.largest(level).values()]
+    assert len(parts.parts) == 2 and len(set(sizes)) > 4 and all(size % 4 == 0 for size in sizes)
+
+
 def test_the_optimizers_state_gradients_and_a_loss_outside_count() -> None:
     network = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(WIDTH, WIDTH), nn.GELU())), nn.Linear(WIDTH, 2048))
     x, targets = torch.randn(1024, WIDTH), torch.randint(0, 2048, (1024,))

@@ -6,7 +6,6 @@ smaller ones; a guard says that no size is larger, and a larger one is compiled 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -16,6 +15,7 @@ from torch import fx
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.symbolic_shapes import free_symbols, free_unbacked_symbols
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._sympy.functions import Mod, PythonMod
 
 Place: TypeAlias = tuple[int, int, int]
 """Which size of which input: how many tensors are inputs, the number of one of them, the dimension."""
@@ -23,7 +23,8 @@ Place: TypeAlias = tuple[int, int, int]
 OPEN = "sublet_open"
 """The key, in a node's meta, of its value with symbols, while `val` is the one with numbers."""
 
-
+DIVISORS = 129
+"""Sizes that have to be multiples of a number are looked for up to the one before this."""
 STEP = Fraction(4, 3)
 """By how much the sizes of a level are larger than those of the next."""
 
@@ -32,7 +33,8 @@ class Levels:
     """The open sizes of a graph, by levels: 0 has those that were seen first, 1 and more have smaller ones, -1 and less larger ones."""
 
     def __init__(self, inputs: Sequence[Any], sizes: Sizes) -> None:
-        self._numbers, self._bounds = sizes.numbers, sizes.bounds
+        self._sizes, self._numbers = sizes, sizes.numbers
+        self._largest: dict[int, dict[Any, int]] = {}
         self._places: dict[Any, tuple[int, int]] = {}
         """By symbol: which input it is a size of, and of which dimension."""
         for i, x in enumerate(inputs):
@@ -51,7 +53,9 @@ class Levels:
 
     def largest(self, level: int) -> dict[Any, int]:
         """The largest sizes of a level."""
-        return {s: int(min(math.floor(number / STEP**level), self._bounds[s])) for s, number in self._numbers.items()}
+        if level not in self._largest:
+            self._largest[level] = self._sizes.times(self._numbers, 1 / STEP**level)
+        return self._largest[level]
 
     def of(self, sizes: dict[Any, int]) -> int:
         """The last level that has these sizes."""
@@ -106,15 +110,18 @@ class Sizes:
                     numbers[symbol] = max(numbers[symbol], seen.get((len(tensors), i, d), 0))
         return numbers
 
-    def times(self, numbers: dict[Any, int], room: float) -> dict[Any, int]:
-        """Numbers that are larger by a factor, as far as PyTorch has guards that allow it."""
-        bounds = self.bounds
-        return {symbol: int(min(number * room, bounds[symbol])) for symbol, number in numbers.items()}
-
-    @property
-    def bounds(self) -> dict[Any, Any]:
-        """The most that each size may be."""
-        return {s: size.node.shape_env.bound_sympy(s).upper for s, size in self._symbols.items()}
+    def times(self, numbers: dict[Any, int], room: float | Fraction) -> dict[Any, int]:
+        """Numbers that are larger by a factor, as far as PyTorch has guards that allow it: where sizes have to be multiples of a number,
+        the next lower ones."""
+        bounds = {s: size.node.shape_env.bound_sympy(s).upper for s, size in self._symbols.items()}
+        larger = {symbol: int(min(number * room, bounds[symbol])) for symbol, number in numbers.items()}
+        guards = {guard.expr for size in self._symbols.values() for guard in size.node.shape_env.guards if guard.expr.has(Mod, PythonMod)}
+        known = [guard for guard in guards if guard.free_symbols <= numbers.keys()]
+        for divisor in range(1, DIVISORS):
+            even = {symbol: number - number % divisor for symbol, number in larger.items()}
+            if all(even.values()) and all(bool(guard.xreplace(even)) for guard in known):
+                return even
+        return larger
 
     def fix(self, numbers: dict[Any, int]) -> None:
         """Puts numbers in the place of the symbols."""
