@@ -13,7 +13,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import hashlib
+import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, fx
+from torch._functorch import config as functorch
 from torch._inductor import config, custom_graph_pass
 from torch.utils._pytree import tree_leaves
 
@@ -154,6 +157,9 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
     result.meta = {**module.graph.output_node().meta, "user_visible_output_idxs": []}
     copied = fx.GraphModule(module, graph)
     inputs = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
+    names = [node.name for node in graph.nodes if node.op == "placeholder"]
+    # The code may write over what the forward pass has kept.
+    donated = [i for i, name in enumerate(names) if name in given and functorch.donated_buffer]
     # A graph without an operator has no schedule.
     peak = sum(given.values())
     codegen = Scheduler.codegen
@@ -168,7 +174,11 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
         peak = _peak(given)
         raise _Dry
 
-    with config.patch({**options(asked), "fx_graph_cache": False}), mock.patch.object(Scheduler, "codegen", ends):
+    with (
+        config.patch({**options(asked), "fx_graph_cache": False}),
+        mock.patch.object(Scheduler, "codegen", ends),
+        mock.patch("torch._inductor.graph.get_donated_idxs", lambda: donated),
+    ):
         try:
             compile_fx.compile_fx_inner(copied, inputs, is_backward=is_backward, static_input_idxs=list(range(len(inputs))))
         except _Dry:
@@ -179,26 +189,43 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
 def _allocate(loop: Any) -> None:
     """Stands for the generation of a loop's code: what of it changes how memory is taken."""
     from torch._inductor.codegen.common import Kernel
-    from torch._inductor.scheduler import SchedulerNode
     from torch._inductor.virtualized import V
 
-    parts = loop.get_nodes()
     kernel = Kernel(increase_kernel_count=False)
     with V.set_kernel_handler(kernel):
-        for part in parts:
+        for part in loop.get_nodes():
             part.decide_inplace_update()
             part.mark_run()
-        # What a loop alone reads, point by point, is in no memory.
-        is_pointwise = all(isinstance(part, SchedulerNode) and not part.is_reduction() for part in parts)
-        for buffer in loop.get_outputs():
-            name = buffer.get_name()
-            uses = {use for part in parts for use in part.read_writes.reads_and_writes() if use.name == name}
-            kernel.store_buffer_names.add(name)
-            if not is_pointwise or len(uses) > 1:
-                kernel.must_keep_buffers.add(name)
+        names = {buffer.get_name() for buffer in loop.get_outputs()}
+        kernel.store_buffer_names |= names
+        kernel.must_keep_buffers |= names - _in_registers(loop)
         kernel.remove_kernel_local_buffers()
     V.graph.removed_buffers |= kernel.removed_buffers
     V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+
+
+def _in_registers(loop: Any) -> set[str]:
+    """The values of a loop that are in no memory where it alone reads them: those that are read where they are made, point by
+    point, in one turn of the loop. What follows a reduction is in turns of its own."""
+    from torch._inductor.codegen.cpp import OuterLoopFusedSchedulerNode
+    from torch._inductor.scheduler import SchedulerNode
+
+    parts = loop.get_nodes()
+    reduced = {name for part in parts if part.is_reduction() for name in part.get_buffer_names()}
+    turns = {part: math.prod(map(int, itertools.chain(*part.group[1]))) for part in parts if isinstance(part, SchedulerNode)}
+    if len(turns) < len(parts) or isinstance(loop, OuterLoopFusedSchedulerNode):
+        return set()
+    inner = [part for part in parts if turns[part] == max(turns.values())]
+    follows = any(use.name in reduced for part in inner for use in part.read_writes.reads)
+    if reduced and (follows or loop.get_device().type != "cpu"):
+        return set()
+    uses: dict[str, set[Any]] = {}
+    places: dict[str, set[int]] = {}
+    for part in parts:
+        for use in part.read_writes.reads_and_writes():
+            uses.setdefault(use.name, set()).add(use)
+            places.setdefault(use.name, set()).add(turns[part])
+    return {name for name, found in uses.items() if len(found) == 1 and len(places[name]) == 1} - reduced
 
 
 @dataclass
