@@ -98,7 +98,7 @@ Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.
 """What the compiler takes for a pass whose code it keeps; older PyTorch, which is refused, has none for its scheduler."""
 
 
-class TakenAtOnce(Pass):  # type: ignore[misc]
+class TakenAtOnce(Pass):
     """Puts the members of what a library call returns in a tuple right after the call: until the last of them is taken, the
     tuple holds all."""
 
@@ -244,7 +244,8 @@ def _peak(given: dict[str, int]) -> int:
     now = most = sum(given.values())
     members = [line for line in V.graph.wrapper_code.lines if isinstance(line, wrapper.MultiOutputLine) and line.indices]
     for line in V.graph.wrapper_code.lines:
-        node, scratch = getattr(line, "node", None), 0
+        node: Any = getattr(line, "node", None)
+        scratch = 0
         if isinstance(line, (wrapper.AllocateLine, wrapper.ExternKernelAllocLine)):
             sizes = [_allocated(node)] if isinstance(line, wrapper.AllocateLine) else _returned(node, members)
             of[node.get_name()] = [*map(_Storage, sizes)]
