@@ -39,6 +39,8 @@ const ATTEMPTS: u64 = 4;
 /// What it costs to look at a place, in nodes of the exact search.
 const PLACES_OF_A_NODE: u64 = 72;
 const TELL: u32 = 256;
+/// Where more blocks are alive together, the budget is too small to move many.
+const PAIRS_OF_A_PLACE: u64 = 4;
 const ANYWHERE: u64 = 1 << 10;
 /// The penalty of the largest block that there can be.
 const LARGEST: f64 = 1000.0;
@@ -78,7 +80,8 @@ pub(super) fn improve(
     let mut best = Summary { nodes: 0, ..incumbent };
     let enough = best.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let most = options.nodes.saturating_mul(PLACES_OF_A_NODE);
-    if best.peak <= enough || most == 0 {
+    let hopeless = problem.sweep.colliding_pair_count() / PAIRS_OF_A_PLACE > most;
+    if best.peak <= enough || hopeless {
         return best;
     }
     let mut scratch = scratch.reborrow();
