@@ -41,9 +41,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use self::timeline::{Ends, Timeline};
-use super::multistart::{self, Starts};
+use super::multistart;
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{Problem, align_up, copy, gcd, tell};
+use super::support::{Problem, align_up, copy, gcd};
 use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Workspace, WorkspaceLen, sort};
@@ -83,20 +83,6 @@ const fn most_width(n: usize) -> usize {
 
 const fn cells(n: usize) -> usize {
     if n < MANY { CELLS * n + 1 } else { CELLS * MANY + n + 1 }
-}
-
-pub(super) fn place(
-    problem: &Problem<'_>,
-    options: &Options,
-    mut scratch: Workspace<'_>,
-    offsets: &mut [u64],
-    watch: Watch<'_>,
-) -> Summary {
-    let once = Options { work: 0, ..*options };
-    let mut stopped = false;
-    let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
-    let built = multistart::place(problem, &once, Starts::Fixed, scratch.reborrow(), offsets, &mut tell);
-    if stopped { built } else { improve(problem, options, built, 0, scratch, offsets, watch) }
 }
 
 pub(super) fn improve(

@@ -25,9 +25,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
-use super::multistart::{self, Starts};
+use super::multistart;
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{Problem, align_up, tell};
+use super::support::{Problem, align_up};
 use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Workspace, WorkspaceLen, sort};
@@ -52,20 +52,6 @@ const PINNED: u64 = 1 << 40;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     Ejection::workspace(n).max(multistart::workspace(n))
-}
-
-pub(super) fn place(
-    problem: &Problem<'_>,
-    options: &Options,
-    mut scratch: Workspace<'_>,
-    offsets: &mut [u64],
-    watch: Watch<'_>,
-) -> Summary {
-    let once = Options { work: 0, ..*options };
-    let mut stopped = false;
-    let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
-    let built = multistart::place(problem, &once, Starts::Fixed, scratch.reborrow(), offsets, &mut tell);
-    if stopped { built } else { improve(problem, options, built, scratch, offsets, watch) }
 }
 
 /// `offsets` is the plan of `incumbent`.

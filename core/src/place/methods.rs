@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use super::interval::Sweep;
 use super::multistart::Starts;
 use super::solver::{Options, Solver, Summary, Watch};
-use super::support::{finish, prepare};
+use super::support::{Problem, finish, prepare, tell};
 use super::{auto, beam, best_fit, by_order, ejection, multistart, portfolio, search};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -109,8 +109,12 @@ pub fn place_watched(
         Solver::Auto => auto::place(problem, options, scratch, offsets, watch),
         Solver::Portfolio => portfolio::place(problem, options, None, scratch, offsets, watch),
         Solver::Search => search::improve(problem, options, None, scratch, offsets, watch),
-        Solver::Ejection => ejection::place(problem, options, scratch, offsets, watch),
-        Solver::Beam => beam::place(problem, options, scratch, offsets, watch),
+        Solver::Beam => from_one(problem, options, scratch, offsets, watch, |best, scratch, offsets, watch| {
+            beam::improve(problem, options, best, 0, scratch, offsets, watch)
+        }),
+        Solver::Ejection => from_one(problem, options, scratch, offsets, watch, |best, scratch, offsets, watch| {
+            ejection::improve(problem, options, best, scratch, offsets, watch)
+        }),
         Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(problem, options, scratch, offsets),
         Solver::Coloring(_) | Solver::ColoringBackward | Solver::Greedy(..) => {
@@ -118,4 +122,20 @@ pub fn place_watched(
         }
     };
     finish(summary, options)
+}
+
+/// Builds one plan, and improves it.
+fn from_one(
+    problem: &Problem<'_>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+    improve: impl FnOnce(Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Summary,
+) -> Summary {
+    let once = Options { work: 0, ..*options };
+    let mut stopped = false;
+    let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
+    let built = multistart::place(problem, &once, Starts::Fixed, scratch.reborrow(), offsets, &mut tell);
+    if stopped { built } else { improve(built, scratch, offsets, watch) }
 }
