@@ -40,7 +40,7 @@ const MOST_PAIRS: u64 = 8_000_000;
 /// From here on guided ejection has all nodes: a beam is too narrow.
 const MANY_BLOCKS: usize = 16_000;
 /// From here on best fit is the first plan: it is as good, and takes less time.
-pub(super) const MOST_BLOCKS: usize = 100_000;
+pub(super) const BEST_FIT_FIRST: usize = 100_000;
 /// With at most this many blocks, the exact search of [`Solver::Auto`] is given more nodes.
 pub const FEW_BLOCKS: usize = 600;
 
@@ -123,20 +123,20 @@ struct Round<'a, 'b> {
 impl Round<'_, '_> {
     /// The nodes of this round for ejection, the exact search and the beam search.
     fn shares(&self) -> [u64; 3] {
-        let (all, blocks) = (self.budget.nodes, self.problem.blocks);
-        let ejection = match (blocks.iter().any(|b| b.pin.is_some()), blocks.len()) {
+        let (all, n) = (self.budget.nodes, self.problem.blocks.len());
+        let ejection = match (self.problem.is_pinned, n) {
             (_, MANY_BLOCKS..) | (true, FEW_BLOCKS..) => all,
             (true, _) => all / 4 * 3,
             (false, _) => 0,
         };
         let rest = all - ejection;
-        let beam = if blocks.len() <= search::MOST_BLOCKS { rest / 2 } else { rest };
+        let beam = if n <= search::MOST_BLOCKS { rest / 2 } else { rest };
         [ejection, rest - beam, beam]
     }
 }
 
 fn build_one(round: &mut Round<'_, '_>, scratch: Workspace<'_>) {
-    let first = if round.problem.blocks.len() < MOST_BLOCKS {
+    let first = if round.problem.blocks.len() < BEST_FIT_FIRST {
         build(round, Starts::Fixed, 0, scratch)
     } else {
         let found = best_fit::place(round.problem, &round.budget, scratch, round.incumbent.offsets);

@@ -45,7 +45,7 @@ pub(super) fn place(
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
 ) -> Summary {
-    let &Problem { blocks, sweep, lower_bound } = problem;
+    let &Problem { blocks, sweep, lower_bound, .. } = problem;
     let (keys, fit) = sequence(solver);
     let mut scratch = scratch.reborrow();
     let n = count(blocks);

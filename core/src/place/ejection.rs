@@ -155,7 +155,7 @@ impl Climb {
 impl<'a> Ejection<'a> {
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn of(problem: &Problem<'a>, options: &Options, scratch: &mut Workspace<'a>) -> Self {
-        let &Problem { blocks, sweep, lower_bound } = problem;
+        let &Problem { blocks, sweep, lower_bound, .. } = problem;
         let mut ejection = Self::lend(blocks.len(), blocks, options.constraints.alignment, options.seed, scratch);
         let Self { low, high, order, aside, first_penalty, placed, .. } = &mut ejection;
         sweep.clique_ranges(low, high);

@@ -92,7 +92,7 @@ pub(super) fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Summary {
-    let &Problem { blocks, sweep, lower_bound } = problem;
+    let &Problem { blocks, sweep, lower_bound, .. } = problem;
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let n = count(blocks);
     let cost = |start: Start, placed| start.cost(placed) + u64::from(n / 8 + 1);

@@ -33,7 +33,7 @@ pub(super) fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Summary {
-    let &Problem { blocks, sweep, lower_bound } = problem;
+    let &Problem { blocks, sweep, lower_bound, .. } = problem;
     // In blocks placed: what is left of the budget that the heuristics whose cost grows with the pairs share, and what
     // each of them takes.
     let (mut left, each) = (options.work, sweep.colliding_pair_count() / PAIRS_PER_BLOCK);
@@ -41,7 +41,11 @@ pub(super) fn place(
     let trial = scratch.words(blocks.len()).into_slice();
     let none = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };
     let mut best = built.unwrap_or(none);
-    let (builder, reached) = (best.solver, best.peak);
+    let is_best_fit = best.solver == Solver::BestFit;
+    let starts = match best.solver {
+        Solver::Multistart => Starts::FixedAfterFirst(best.peak),
+        _ => Starts::Fixed,
+    };
     for solver in Solver::HEURISTICS {
         if best.peak == lower_bound {
             break;
@@ -50,12 +54,8 @@ pub(super) fn place(
         let mut tell = |now: &Summary| tell(watch, now, &mut stopped);
         let scratch = scratch.reborrow();
         let summary = match solver {
-            Solver::BestFit if builder == Solver::BestFit => continue,
-            Solver::Multistart if builder == Solver::Multistart => {
-                let starts = Starts::FixedAfterFirst(reached);
-                multistart::place(problem, options, starts, scratch, trial, &mut tell)
-            }
-            Solver::Multistart => multistart::place(problem, options, Starts::Fixed, scratch, trial, &mut tell),
+            Solver::Multistart => multistart::place(problem, options, starts, scratch, trial, &mut tell),
+            Solver::BestFit if is_best_fit => continue,
             Solver::BestFit => best_fit::place(problem, options, scratch, trial),
             by_order => {
                 let Some(rest) = left.checked_sub(each) else { continue };

@@ -14,6 +14,7 @@ pub(super) struct Problem<'a> {
     pub(super) blocks: &'a [Block],
     pub(super) sweep: Sweep<'a>,
     pub(super) lower_bound: u64,
+    pub(super) is_pinned: bool,
 }
 
 pub(super) fn prepare<'a>(
@@ -32,7 +33,7 @@ pub(super) fn prepare<'a>(
         check_pins(blocks, &mut scratch.reborrow())?;
     }
     let sweep = Sweep::new(blocks, scratch.split(Sweep::workspace(blocks.len())))?;
-    Ok(Problem { blocks, sweep, lower_bound: sweep.max_load().max(pinned) })
+    Ok(Problem { blocks, sweep, lower_bound: sweep.max_load().max(pinned), is_pinned: pinned > 0 })
 }
 
 fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error> {

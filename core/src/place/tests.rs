@@ -1,6 +1,6 @@
 //! One suite that runs every placer.
 
-use super::auto::MOST_BLOCKS;
+use super::auto::BEST_FIT_FIRST;
 use super::*;
 use crate::error::Buffer;
 use crate::verify::{self, verify};
@@ -247,7 +247,7 @@ fn large_blocks_that_come_and_go_are_placed_first() {
 #[test]
 fn best_fit_comes_first_where_blocks_are_many() {
     let chain = |n: usize| -> Vec<Block> { (0..n as u32).map(|i| Block::new(i, i + 2, 8)).collect() };
-    for (n, first) in [(MOST_BLOCKS - 1, Solver::Multistart), (MOST_BLOCKS, Solver::BestFit)] {
+    for (n, first) in [(BEST_FIT_FIRST - 1, Solver::Multistart), (BEST_FIT_FIRST, Solver::BestFit)] {
         let (found, _) = run(Solver::Auto, &chain(n), &Options::default());
         assert_eq!((found.peak, found.solver), (16, first));
     }

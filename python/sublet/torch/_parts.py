@@ -297,7 +297,11 @@ class Parts(Watch):
             self._measure(turns)
         elif single:
             first.gap_forward = first.part.gap
-        limit = self.inner_limit(lambda: first.part.original(first) if single else _peak(turns, [turn.part.ways(turn.level)[0] for turn in turns]))
+        if single:
+            first.part.see(first)
+        limit = self.inner_limit(
+            lambda: first.part.original(first.sizes) if single else _peak(turns, [turn.part.ways(turn.level)[0] for turn in turns])
+        )
         found = first.part.within(first, limit) if single else _least_time(turns, limit)
         if self.ranks is not None:
             check_equal(found, self.ranks)
@@ -421,15 +425,22 @@ class Part(Graph):
         others = {} if is_alone else {each: number if each > level else old for each, old in self.levels.items()}
         self.levels = {**others, level: number}
 
-    def original(self, turn: PartTurn) -> int:
-        """The most bytes that a step takes which is this part alone, without a plan."""
+    def see(self, turn: PartTurn) -> None:
+        """Notes what a step that is this part alone took beside it."""
         assert isinstance(self.partitioner, Chosen)
-        with self.partitioner.at(turn.sizes, turn.gap_forward) as joint:
-            return max_load(problem_of(joint.graph)) + self._beside_of(turn)
+        with self.partitioner.at(turn.sizes) as joint:
+            self.beside = max(turn.beside_forward, turn.beside_backward) - sum(map(bytes_of, joint.primals))
+        self.gap = turn.gap_forward
+
+    def original(self, sizes: dict[Any, int]) -> int:
+        """The most bytes that a step of some sizes takes which is this part alone, without a plan."""
+        assert isinstance(self.partitioner, Chosen)
+        with self.partitioner.at(sizes, self.gap) as joint:
+            return max_load(problem_of(joint.graph)) + self.beside
 
     def within(self, turn: PartTurn, limit: int) -> list[int]:
-        """The choice with which a step that is this part alone stays within a limit in the least time. PlanError if there is none."""
-        self.beside, self.gap = self._beside_of(turn), turn.gap_forward
+        """The choice with which a step that is this part alone, as it was seen, stays within a limit in the least time. PlanError if
+        there is none."""
         times = {number: self.choices[number].time_ns for number in self.ways(turn.level) if _peak([turn], [number]) <= limit}
         best = min(times, key=times.__getitem__, default=None)
         if best is not None and (self._is_for(best, turn.level) or not times[best]):
@@ -454,13 +465,8 @@ class Part(Graph):
         if not self.is_alone:
             with self.partitioner.at_level(self.level) as joint, tracing(self._context):
                 return self.partitioner.add_all(self, joint, self.level)
-
-        def original() -> int:
-            with self.partitioner.at(self.sizes, self.gap) as joint:
-                return max_load(problem_of(joint.graph)) + self.beside
-
         try:
-            number = self._fit(self.level, self.whole.inner_limit(original))
+            number = self._fit(self.level, self.whole.inner_limit(partial(self.original, self.sizes)))
         except PlanError:
             if larger is None:
                 raise
@@ -475,11 +481,6 @@ class Part(Graph):
             number = self.add(joint, self.partitioner.fitted(joint, limit - self.beside), level)
         self.alone.add(number)
         return number
-
-    def _beside_of(self, turn: PartTurn) -> int:
-        assert isinstance(self.partitioner, Chosen)
-        with self.partitioner.at(turn.sizes) as joint:
-            return max(turn.beside_forward, turn.beside_backward) - sum(map(bytes_of, joint.primals))
 
 
 class Chosen(Partitioner):
