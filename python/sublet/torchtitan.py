@@ -33,15 +33,14 @@ from torchtitan.experiments.graph_trainer.registry import (
 
 from . import PlanError
 from ._results import bytes_of as size_in_bytes
-from .torch._inner import Tried, within
 from .torch._measure import HEAP
 from .torch._ranks import Speaking
 from .torch._taken import TOLERATED, OverLimit, said
-from .torch._whole import Planned, Whole, peak_of, planned
+from .torch._whole import Whole, by_operator, peak_of, planned
 
 NAME = "sublet"
 TRIES = 10
-"""How many limits are tried at most for the plan, since passes that follow make a step take more."""
+"""How many plans are tried at most, since passes that follow make a step take more."""
 REPLACED = ("tag_with_memory_policy_pass", "apply_cpu_offload_pass", "selective_activation_remat_pass")
 """The passes of torchtitan in whose place the plan is made."""
 COMPILES = ("annotate_flex_attention_for_regional_inductor_pass", "annotate_rmsnorm_for_regional_inductor_pass")
@@ -182,36 +181,40 @@ def _within(
     beside = _largest_of(held, ranks)
     original = whole.original + beside
     most = size_in_bytes(limit, original)
-    first = planned(whole, max(most - beside, 0), ranks)
-    if isinstance(first, PlanError):
-        there = f"{said(beside)} of it are for the optimizers' state and gradients that add up"
-        refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {first}")
-        refusal.least = None if first.least is None else first.least + beside
-        refusal.needed = None if first.needed is None else first.needed + beside
-        raise _together(refusal, ranks)
-
-    def attempt(inner: int) -> Tried[tuple[Planned, fx.GraphModule]] | None:
-        found = first if inner == most else planned(whole, inner - beside, ranks)
+    inner, least = max(most - beside, 0), original
+    for tried in range(TRIES):
+        # Passes that move collectives would undo another order.
+        found = planned(whole, inner, ranks, reorder=ranks is None)
         if isinstance(found, PlanError):
-            return None
-        final = found.module
+            if tried:
+                break
+            there = f"{said(beside)} of it are for the optimizers' state and gradients that add up"
+            refusal = PlanError(f"the limit of {said(most)} cannot be met: {there}; beside these, {found}")
+            refusal.least = None if found.least is None else found.least + beside
+            refusal.needed = None if found.needed is None else found.needed + beside
+            raise _together(refusal, ranks)
+        final, by_plan = found.module, by_operator(found.module)
         for each in following:
             final = each(final, inputs)
+        # Peaks are those of all ranks, which so come to one plan.
         peak = _largest_of(max(found.peak, whole.persistent + peak_of(final)), ranks) + beside
-        return Tried(peak, found.overhead, (found, final))
+        if peak <= most:
+            reports.append(Report(most, peak, original, beside + whole.persistent, found.overhead, found.again))
+            _log(reports[-1])
+            return final
+        least = min(least, peak)
+        if not whole.make_room(by_plan, final, inner - whole.persistent, ranks):
+            break
+    refusal = PlanError(f"the step does not stay within {most} bytes once torchtitan's passes have run; {least} bytes are enough")
+    refusal.least = least
+    raise _together(refusal, ranks)
 
-    # Peaks are those of all ranks, which so come to one plan.
-    best, least = within(most, beside + whole.persistent, attempt, lambda tried: tried < TRIES)
-    if best is None:
-        refusal = PlanError(f"the step does not stay within {most} bytes once torchtitan's passes have run; {least} bytes are enough")
-        refusal.least = least
-        raise _together(refusal, ranks)
-    peak, (found, final) = best.peak, best.plan
-    reports.append(Report(most, peak, original, beside + whole.persistent, found.overhead, found.again))
-    gathers = sum("all_gather" in name for name in found.again)
+
+def _log(report: Report) -> None:
+    """Says what was planned."""
+    gathers = sum("all_gather" in name for name in report.again)
     text = "sublet: %s of %s planned, %s without a plan, %s are there before a step; %d operators run again, %d gathers among them"
-    log.info(text, said(peak), said(most), said(original), said(beside + whole.persistent), len(found.again), gathers)
-    return final
+    log.info(text, said(report.planned), said(report.limit), said(report.original), said(report.held), len(report.again), gathers)
 
 
 def _together(refusal: PlanError, ranks: Speaking | None) -> PlanError:

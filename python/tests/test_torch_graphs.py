@@ -798,3 +798,31 @@ def test_what_is_written_over_later_is_not_made_again() -> None:
                 assert since.peak <= found.peak - whole.persistent + 4096
                 assert abs(_whole.peak_of(found.module) - (found.peak - whole.persistent)) <= 4096
     assert took == {_whole.Whole: True, Without: False}
+
+
+def test_a_plan_leaves_room_where_what_follows_it_takes_more() -> None:
+    from sublet.torch import _whole
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def changed(module: Any) -> Any:
+        """Stands for a pass: a block is alive while one operator runs."""
+        at = next(node for node in module.graph.nodes if node.meta.get(_whole.PLACE) == "pow_2")
+        with module.graph.inserting_before(at):
+            block = module.graph.call_function(torch.ops.aten.zeros.default, ([1 << 15],))
+            block.meta["val"] = torch.empty(1 << 15, device="meta")
+        with module.graph.inserting_after(at):
+            module.graph.call_function(torch.ops.aten.sum.default, (block,)).meta["val"] = torch.empty((), device="meta")
+        return module
+
+    w, x = (torch.randn(64, 64) / 4).requires_grad_(), torch.randn(256, 64)
+    whole = _whole.Whole(make_fx(gated, tracing_mode="fake")(w, x), None)
+    beside = (whole.original - whole.persistent) * 8 // 10
+    for _ in range(2):
+        found = _whole.planned(whole, whole.persistent + beside)
+        by_plan = _whole.by_operator(found.module)
+        module = changed(found.module)
+        # The control: planned again without room, it takes as much as before.
+        assert _whole.peak_of(module) > beside
+    assert whole.make_room(by_plan, module, beside, None)
+    found = _whole.planned(whole, whole.persistent + beside)
+    assert _whole.peak_of(changed(found.module)) <= beside

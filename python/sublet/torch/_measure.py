@@ -263,7 +263,7 @@ def _measured(node: fx.Node) -> Measure:
     if is_collective(node):
         # Each rank's own clock says how often an operator is run. A collective that one rank runs once more waits for
         # ever, or meets another collective.
-        return Cost(copy_ns(size, device), _of_gloo(node) if device.type == "cpu" else 0), [], False
+        return Cost(LINK * copy_ns(size, device), _of_gloo(node) if device.type == "cpu" else 0), [], False
     # The network's random numbers are the same as without a measurement.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
@@ -279,6 +279,9 @@ def _measured(node: fx.Node) -> Measure:
             return Cost(copy_ns(size, device), 0), [], False
 
 
+LINK = 10
+"""How much longer a collective is taken to be than a copy of as many bytes: about as much slower links between GPUs are than their
+own memory."""
 GLOO_SEGMENT = 1 << 20
 """The most bytes that gloo sums at once; it has two such."""
 

@@ -22,6 +22,9 @@ from ._measure import Cost, cost_of, is_collective
 from ._partition import Step, Writer, _largest, _module, _without_last_frees, steps_of
 from ._ranks import Speaking, agree, check_equal
 
+PLACE = "sublet_place"
+"""The key, in the meta of a node that is not made again, of its name in the graph that was planned."""
+
 
 class Whole(Joint):
     """The operators of a whole step. The first output of its graph is the loss, the others are gradients. Collectives that
@@ -31,6 +34,7 @@ class Whole(Joint):
         _without_own_writes(module)
         module.graph.eliminate_dead_code()
         super().__init__(module, 1, agree=lambda costs: _agreed(costs, ranks), gathers=True)
+        self._scratch = list(self.graph.workspace)
         # Where a parameter is not divided evenly, ranks have other sizes: the largest count.
         if ranks is not None:
             self.graph.bytes = [max(each) for each in zip(*ranks.gathered(self.graph.bytes))]
@@ -44,6 +48,18 @@ class Whole(Joint):
     def original(self) -> int:
         """The most bytes that are alive at once without a plan."""
         return max_load(problem_of(self.graph))
+
+    def make_room(self, by_plan: dict[str, int], module: fx.GraphModule, limit: int, ranks: Speaking | None) -> bool:
+        """Has the plans that follow leave room at operators where a graph that passes have changed takes more than `limit` bytes
+        beside parameters and inputs: as much as it takes there above its plan, which is `by_plan`, of `by_operator`. False if
+        that is none, or no more than before."""
+        taken = by_operator(module)
+        names = ["" if op is None else op.name for op in self.ops]
+        more = [taken[name] - by_plan.get(name, 0) if taken.get(name, 0) > limit else 0 for name in names]
+        own = [scratch + size for scratch, size in zip(self._scratch, more)]
+        before = self.graph.workspace
+        self.graph.workspace = [max(each) for each in zip(before, *([own] if ranks is None else ranks.gathered(own)))]
+        return self.graph.workspace != before
 
     def check_writes(self, steps: Iterable[Step]) -> None:
         """PlanError if a value is made again that needs the writes of other operators."""
@@ -112,8 +128,10 @@ class _OneWriter(Writer):
     def _run(self, op: fx.Node, again: bool) -> None:
         before = len(self.graph.nodes)
         super()._run(op, again)
-        if again:
-            for node in itertools.islice(reversed(self.graph.nodes), len(self.graph.nodes) - before):
+        for node in itertools.islice(reversed(self.graph.nodes), len(self.graph.nodes) - before):
+            if not again and node.target is op.target:
+                node.meta = {**node.meta, PLACE: op.name}
+            elif again:
                 # Passes that follow tell the backward pass by this.
                 node.meta = {**node.meta, "custom": dict(node.meta.get("custom") or {}), "autograd_backward": True}
 
@@ -131,7 +149,25 @@ def _one_graph(whole: Whole, steps: list[Step]) -> fx.GraphModule:
 
 
 def peak_of(module: fx.GraphModule, scratch: Callable[[fx.Node], int] | None = None) -> int:
-    """The most bytes that a graph takes at once as it stands, beside its inputs: each storage from the operator that makes it
+    """The most bytes that a graph takes at once as it stands, beside its inputs, as `taken_at` counts them."""
+    return max(taken_at(module, scratch).values(), default=0)
+
+
+def by_operator(module: fx.GraphModule) -> dict[str, int]:
+    """The most bytes that a planned graph takes from after one operator that is not made again until the next one has run, by the
+    name of the latter; what follows the last one counts with it."""
+    found: dict[str, int] = {}
+    most, last = 0, ""
+    for node, size in taken_at(module).items():
+        most = max(most, size)
+        if PLACE in node.meta:
+            last = node.meta[PLACE]
+            found[last], most = most, 0
+    return {**found, last: max(found.get(last, 0), most)}
+
+
+def taken_at(module: fx.GraphModule, scratch: Callable[[fx.Node], int] | None = None) -> dict[fx.Node, int]:
+    """The bytes that a graph takes while each of its nodes runs, beside its inputs: each storage from the operator that makes it
     to its last reader, inputs and scratch of a collective until its wait, and the scratch of other operators."""
     of_node = scratch if scratch is not None else _scratch
     storages = _storages(module)
@@ -161,12 +197,13 @@ def peak_of(module: fx.GraphModule, scratch: Callable[[fx.Node], int] | None = N
     freed: dict[int, int] = {}
     for i, at in until.items():
         freed[at] = freed.get(at, 0) + beside[i]
-    now = most = 0
+    now = 0
+    taken: dict[fx.Node, int] = {}
     for i, node in enumerate(nodes):
         now += sizes.get(node, 0) + beside.get(i, 0)
-        most = max(most, now + (of_node(node) if node.op == "call_function" and i not in beside else 0))
+        taken[node] = now + (of_node(node) if node.op == "call_function" and i not in beside else 0)
         now -= freed.get(i, 0) + sum(sizes.get(storage, 0) for storage in ends.get(i, ()))
-    return most
+    return taken
 
 
 def _scratch(node: fx.Node) -> int:
