@@ -54,8 +54,8 @@ def other_times(differ: bool) -> Iterator[None]:
     measured = _measure._measured
 
     def made_up(node: torch.fx.Node) -> _measure.Measure:
-        _, types, draws = measured(node)
-        return _measure.Cost(10_000 * 10 ** (len(str(node.target)) % 7 * differ), 0), types, draws
+        cost, types, draws = measured(node)
+        return _measure.Cost(10_000 * 10 ** (len(str(node.target)) % 7 * differ), cost.scratch), types, draws
 
     _measure._measured = made_up
     _measure._measures.clear()
