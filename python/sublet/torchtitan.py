@@ -125,7 +125,9 @@ def _has_started(trainer: Any) -> None:
         trainer: Any = known()
         is_first = trainer._traced_step is None
         tensors = [*_state_of(trainer), *(x for x in tree_leaves(given) if isinstance(x, Tensor))]
-        there = sum(_local(x).untyped_storage().nbytes() for x in tensors)
+        storages = (_local(x).untyped_storage() for x in tensors)
+        # Gradients may be parts of one bucket.
+        there = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
         since = None if trainer.device.type == "cuda" else HEAP.since(trainer.device)
         loss = run(**given)
         if not is_first and trainer.config.compile.memory_policy == NAME:
