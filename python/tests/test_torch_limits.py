@@ -433,7 +433,7 @@ def test_under_pytorchs_own_compiler_what_cannot_be_held_is_refused() -> None:
         sublet.torch.compile(Layers(), "1GiB", compiler="inductor", mode="reduce-overhead")
     with pytest.raises(ValueError, match="has its own compiler"):
         sublet.torch.compile(Layers(), sublet.torch.Parts("1GiB", compiler="inductor"), mode="reduce-overhead")
-    for option in ({"custom_partitioner_fn": None}, {"layout_optimization": True}):
+    for option in ({"custom_partitioner_fn": None}, {"reorder_for_peak_memory": True}):
         with pytest.raises(ValueError, match="are set so that a limit holds"):
             sublet.torch.compile(Layers(), "1GiB", compiler="inductor", options=option)
 

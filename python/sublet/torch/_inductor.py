@@ -4,8 +4,9 @@ The compiler puts operators into loops and takes their outputs when it likes, so
 take. Dry runs do: both graphs of a cut are lowered as far as its scheduler, which has the loops and the order of all calls, and
 no code is generated. Where the peak that stands there is above the limit, the cut is made anew with a lower limit inside.
 
-Four things keep the compiler near the plan: a loop may take no more than its operators one by one, each loop is a function of
-its own, what a library call returns in a tuple is taken at once, and no copies of weights in another layout are kept.
+Three things keep the compiler near the plan: a loop may take no more than its operators one by one, each loop is a function of
+its own, and what a library call returns in a tuple is taken at once. Convolutions run with the channels last, as the compiler likes
+it, or not: that changes their time and their scratch, and weights in that layout are copies. The faster way that holds is taken.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from torch.utils._pytree import tree_leaves
 
 from .. import Fit, PlanError
 from ._inner import Tried, within
-from ._joint import Joint, bytes_of
-from ._measure import cost_of
+from ._joint import CONVOLUTIONS, Joint, bytes_of
+from ._measure import Cost, cost_of
 from ._partition import cut, saved_nodes, steps_of
 
 TRIES = 12
@@ -57,6 +58,8 @@ class Lowered:
     """The most bytes in the backward pass, results included."""
     kept: int
     """The bytes that the forward pass keeps for the backward pass."""
+    channels_last: bool
+    """Whether convolutions are computed with the channels last."""
 
     @property
     def peak(self) -> int:
@@ -72,7 +75,6 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(CUDA_GRAPHS)
     ours = {
         "reorder_for_peak_memory": False,
-        "layout_optimization": False,
         GUARD: 0.0,
         PASS: OURS,
         "triton.cudagraphs": False,
@@ -83,14 +85,15 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
     return {**asked, **ours}
 
 
-def compiled(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
-    """Compiles one graph. On the processor the compiler would put all loops between two library calls into one function, whose
+def compiled(module: fx.GraphModule, inputs: Any, channels_last: bool, **given: Any) -> Any:
+    """Compiles one graph of a cut, of which is known how its convolutions are computed. On the processor the compiler would put all loops between two library calls into one function, whose
     outputs are all made before it and whose inputs are freed after it: here each loop is a function."""
     from torch._inductor import compile_fx
     from torch._inductor.codegen.cpp import CppScheduling
 
     # The graph is cut: by the partitioner, which is another one in each process, no code would be found that was kept.
-    with mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1), config.patch(custom_partitioner_fn=None):
+    ours = {"custom_partitioner_fn": None, "layout_optimization": channels_last}
+    with mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1), config.patch(ours):
         return compile_fx.compile_fx_inner(module, inputs, **given)
 
 
@@ -130,25 +133,30 @@ class TakenAtOnce(Pass):
 OURS = TakenAtOnce()
 
 
-def lowered(joint: Joint, fitted: Fit, asked: dict[str, Any]) -> Lowered:
-    """What the passes take that follow a fit, once PyTorch's compiler has lowered them."""
+def lowered(joint: Joint, fitted: Fit, asked: dict[str, Any], channels_last: bool) -> tuple[Lowered, dict[str, Cost]]:
+    """What the passes take that follow a fit, once PyTorch's compiler has lowered them; and what its library calls cost, by the names
+    of their operators."""
     steps = steps_of(fitted)
     forward, backward = cut(joint, steps)
     saved = saved_nodes(joint, steps) - {*joint.primals}
     results = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
-    first = _dry(forward, False, asked, {})
-    second = _dry(backward, True, asked, {node.name: bytes_of(node) for node in saved - results})
+    asked = {**asked, "layout_optimization": channels_last}
+    first, some = _dry(forward, False, asked, {})
+    second, others = _dry(backward, True, asked, {node.name: bytes_of(node) for node in saved - results})
     # The caller holds the results until the backward pass ends.
-    return Lowered(first, second + sum(map(bytes_of, results)), sum(map(bytes_of, saved - results)))
+    beside, kept = sum(map(bytes_of, results)), sum(map(bytes_of, saved - results))
+    return Lowered(first, second + beside, kept, channels_last), {**others, **some}
 
 
 class _Dry(BaseException):
     """Ends a dry run; no handler of the compiler takes it for an error of its own."""
 
 
-def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given: dict[str, int]) -> int:
+def _dry(
+    module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given: dict[str, int]
+) -> tuple[int, dict[str, Cost]]:
     """The peak of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes, and
-    beside all others."""
+    beside all others; and what its library calls cost."""
     from torch._inductor import compile_fx
     from torch._inductor.scheduler import Scheduler
 
@@ -161,17 +169,17 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
     # The code may write over what the forward pass has kept.
     donated = [i for i, name in enumerate(names) if name in given and functorch.donated_buffer]
     # A graph without an operator has no schedule.
-    peak = sum(given.values())
+    peak, costs = sum(given.values()), dict[str, Cost]()
     codegen = Scheduler.codegen
 
     def ends(scheduler: Any) -> None:
-        nonlocal peak
+        nonlocal peak, costs
         with contextlib.ExitStack() as stack:
             for device in {node.get_device() for node in scheduler.nodes} - {None}:
                 backend = scheduler.get_backend(device)
                 stack.enter_context(mock.patch.object(backend, "codegen_node", _allocate))
             codegen(scheduler)
-        peak = _peak(given)
+        peak, costs = _peak(given)
         raise _Dry
 
     with (
@@ -183,7 +191,7 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
             compile_fx.compile_fx_inner(copied, inputs, is_backward=is_backward, static_input_idxs=list(range(len(inputs))))
         except _Dry:
             pass
-    return peak
+    return peak, costs
 
 
 def _allocate(loop: Any) -> None:
@@ -234,14 +242,16 @@ class _Storage:
     names: int = 1
 
 
-def _peak(given: dict[str, int]) -> int:
-    """The most bytes at once by the lines of the code: what they allocate, use for something else, and free."""
+def _peak(given: dict[str, int]) -> tuple[int, dict[str, Cost]]:
+    """The most bytes at once by the lines of the code: what they allocate, use for something else, and free; and what library calls
+    cost, by the names of their operators."""
     from torch._inductor.codegen import wrapper
     from torch._inductor.virtualized import V
 
     V.graph.wrapper_code.run_wrapper_ir_passes(False)
     of = {name: [_Storage(size)] for name, size in given.items()}
     now = most = sum(given.values())
+    costs: dict[str, Cost] = {}
     members = [line for line in V.graph.wrapper_code.lines if isinstance(line, wrapper.MultiOutputLine) and line.indices]
     for line in V.graph.wrapper_code.lines:
         node: Any = getattr(line, "node", None)
@@ -262,9 +272,11 @@ def _peak(given: dict[str, int]) -> int:
                 now -= storage.bytes * (not storage.names)
         if isinstance(line, (wrapper.ExternKernelAllocLine, wrapper.ExternKernelOutLine)):
             operator = _operator_of(node)
-            scratch = 0 if operator is None else cost_of(operator).scratch
+            if operator is not None:
+                costs[operator.name] = cost = cost_of(_as_called(node, operator))
+                scratch = cost.scratch
         most = max(most, now + scratch)
-    return most
+    return most, costs
 
 
 def _operator_of(node: Any) -> fx.Node | None:
@@ -272,6 +284,28 @@ def _operator_of(node: Any) -> fx.Node | None:
     alone = node.get_origin_node()
     operators = [each for each in ([] if alone is None else [alone]) if isinstance(each.target, torch._ops.OpOverload)]
     return next(iter(operators or [each for each in node.get_origins() if each.target is node.op_overload]), None)
+
+
+def _as_called(node: Any, operator: fx.Node) -> fx.Node:
+    """An operator as a library call computes it: the compiler may give it inputs with other strides."""
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+
+    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    given = [x for x in tree_leaves((operator.args, operator.kwargs)) if isinstance(x, fx.Node)]
+    for each, real in itertools.zip_longest(given, node.inputs):
+        if each is not None and each not in values:
+            values[each] = graph.placeholder(each.name)
+            values[each].meta = dict(each.meta)
+            known = each.meta.get("val")
+            if isinstance(known, Tensor) and real is not None and ir.is_storage_and_layout(real):
+                hints = V.graph.sizevars.optimization_hints
+                sizes, strides = hints(real.get_size()), hints(real.get_stride())
+                if tuple(sizes) == tuple(known.shape):
+                    values[each].meta["val"] = known.new_empty_strided(sizes, strides)
+    called = graph.node_copy(operator, values.__getitem__)
+    called.meta = operator.meta
+    return called
 
 
 def _allocated(node: Any) -> int:
@@ -301,6 +335,23 @@ def _returned(node: Any, members: list[Any]) -> list[int]:
     return sizes
 
 
+@dataclass(frozen=True)
+class Layout:
+    """The costs of a graph's operators where convolutions are computed with the channels last, or not."""
+
+    channels_last: bool
+    time_ns: list[int]
+    workspace: list[int]
+
+    def take(self, joint: Joint) -> None:
+        """Lets a plan be made by these costs."""
+        joint.graph.time_ns, joint.graph.workspace = self.time_ns, self.workspace
+
+    def slower(self, original: int) -> float:
+        """The time of all operators over another one, minus 1."""
+        return sum(self.time_ns) / max(original, 1) - 1
+
+
 class Dry:
     """Finds the fit with which both passes stay within a limit as they are lowered. `seconds` bounds a search: after so many no
     other limit inside is tried. What is found is kept for later processes."""
@@ -309,6 +360,7 @@ class Dry:
         self._asked, self._seconds = asked, seconds
         self._known: list[tuple[Fit, Lowered]] = []
         self._end: float | None = None
+        self._layouts: tuple[Joint, list[Layout]] | None = None
 
     def begin(self) -> None:
         """A search begins. Its first fit is tried however long that takes."""
@@ -318,7 +370,7 @@ class Dry:
         """What a fit takes that was found here; None if it was not."""
         return next((figures for each, figures in self._known if each.schedule is fitted.schedule), None)
 
-    def within(self, joint: Joint, limit: int | str, fit: Callable[[int | str], Fit]) -> Fit:
+    def within(self, joint: Joint, limit: int, fit: Callable[[int | str], Fit]) -> Fit:
         """A fit to a limit; `fit` makes one for operators one by one. PlanError names the least that was seen."""
         if self._end is not None and time.monotonic() > self._end:
             raise PlanError(f"no time is left of planning={self._seconds:.0f}s")
@@ -328,39 +380,71 @@ class Dry:
         if found is None:
             found = self._searched(joint, limit, fit, self._end)
             kept.keep(*found)
-        self._known.append((replace(found[0], limit=found[2]), found[1]))
+        self._known.append((replace(found[0], limit=limit), found[1]))
         return self._known[-1][0]
 
-    def _searched(
-        self, joint: Joint, limit: int | str, fit: Callable[[int | str], Fit], end: float
-    ) -> tuple[Fit, Lowered, int]:
-        first = fit(limit)
-        most, beside = first.limit, sum(map(bytes_of, joint.primals))
+    def _searched(self, joint: Joint, limit: int, fit: Callable[[int | str], Fit], end: float) -> tuple[Fit, Lowered]:
+        original, beside = sum(joint.graph.time_ns), sum(map(bytes_of, joint.primals))
+        best: Tried[tuple[Fit, Lowered, Layout]] | None = None
+        least: int | None = None
+        refusal: PlanError | None = None
+        for layout in sorted(self._ways(joint, fit), key=lambda each: each.slower(original)):
+            if best is not None and (best.overhead <= layout.slower(original) or time.monotonic() > end):
+                break
+            layout.take(joint)
 
-        def attempt(inner: int) -> Tried[tuple[Fit, Lowered]] | None:
-            try:
-                fitted = first if inner == most else fit(inner)
-            except PlanError:
-                return None
-            figures = lowered(joint, fitted, self._asked)
-            return Tried(beside + figures.peak, fitted.overhead, (fitted, figures))
+            def attempt(inner: int, layout: Layout = layout) -> Tried[tuple[Fit, Lowered, Layout]] | None:
+                nonlocal refusal
+                try:
+                    fitted = fit(inner)
+                except PlanError as e:
+                    refusal = e
+                    return None
+                figures, _ = lowered(joint, fitted, self._asked, layout.channels_last)
+                overhead = (1 + fitted.overhead) * (1 + layout.slower(original)) - 1
+                return Tried(beside + figures.peak, overhead, (fitted, figures, layout))
 
-        best, least = within(most, beside, attempt, lambda tried: tried < TRIES and time.monotonic() < end)
+            found = within(limit, beside, attempt, lambda tried: tried < TRIES and time.monotonic() < end)
+            best = min((each for each in (best, found.best) if each is not None), key=lambda each: each.overhead, default=None)
+            least = min((each for each in (least, found.least) if each is not None), default=None)
         if best is None:
+            if least is None and refusal is not None:
+                raise refusal
             why = f", in planning={self._seconds:.0f}s" if time.monotonic() > end else ""
             refusal = PlanError(
-                f"under PyTorch's compiler the step does not stay within {most} bytes: {least} bytes are the least that was found{why}"
+                f"under PyTorch's compiler the step does not stay within {limit} bytes: {least} bytes are the least that was found{why}"
             )
             refusal.least = least
             raise refusal
-        return *best.plan, most
+        fitted, figures, layout = best.plan
+        layout.take(joint)
+        return fitted, figures
+
+    def _ways(self, joint: Joint, fit: Callable[[int | str], Fit]) -> list[Layout]:
+        """The ways to compute the convolutions of a graph."""
+        graph = joint.graph
+        if self._layouts is not None and self._layouts[0] is joint:
+            return self._layouts[1]
+        if all(op is None or op.target not in CONVOLUTIONS for op in joint.ops):
+            return [Layout(False, graph.time_ns, graph.workspace)]
+        whole, layouts = fit("100%"), []
+        for channels_last in {False, self._asked.get("layout_optimization", config.layout_optimization)}:
+            _, costs = lowered(joint, whole, self._asked, channels_last)
+            time_ns, workspace = list(graph.time_ns), list(graph.workspace)
+            for k, op in enumerate(joint.ops):
+                if op is not None and op.target in CONVOLUTIONS and op.name in costs:
+                    time_ns[k] = costs[op.name].time_ns
+                    workspace[k] = costs[op.name].scratch + joint.unread(op)
+            layouts.append(Layout(channels_last, time_ns, workspace))
+        self._layouts = joint, layouts
+        return layouts
 
 
 class Kept:
     """What dry runs have found for a graph and a limit, in the folder of the compiler's own files; with the costs of operators, so
     that the planner comes to the same schedule in another process. Where it comes to another one, nothing was found."""
 
-    def __init__(self, joint: Joint, limit: int | str, asked: dict[str, Any]) -> None:
+    def __init__(self, joint: Joint, limit: int, asked: dict[str, Any]) -> None:
         from torch._inductor.codecache import CacheBase, torch_key
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -374,8 +458,8 @@ class Kept:
         about = limit, options, torch_key(), OURS.uuid(), machine, operators, shapes, joint.graph.bytes
         self._path = os.path.join(cache_dir(), "sublet", hashlib.sha256(repr(about).encode()).hexdigest())
 
-    def found(self, fit: Callable[[int | str], Fit]) -> tuple[Fit, Lowered, int] | None:
-        """The fit, with the limit inside, what it takes, and the limit; None if there is none."""
+    def found(self, fit: Callable[[int | str], Fit]) -> tuple[Fit, Lowered] | None:
+        """The fit, with the limit inside, and what it takes; None if there is none."""
         try:
             with open(self._path) as file:
                 told = json.load(file)
@@ -386,17 +470,17 @@ class Kept:
         with contextlib.suppress(PlanError):
             fitted = fit(told["inner"])
             if _digest(fitted) == told["schedule"]:
-                return fitted, Lowered(*told["lowered"]), told["limit"]
+                return fitted, Lowered(*told["lowered"])
         self._graph.time_ns, self._graph.workspace = measured
         return None
 
-    def keep(self, fitted: Fit, figures: Lowered, limit: int) -> None:
+    def keep(self, fitted: Fit, figures: Lowered) -> None:
         """Keeps what was found, unless the compiler is to keep nothing."""
         from torch._inductor.codecache import write_atomic
 
         if config.force_disable_caches or not config.fx_graph_cache:
             return
-        told = {"inner": fitted.limit, "limit": limit, "lowered": astuple(figures), "schedule": _digest(fitted)}
+        told = {"inner": fitted.limit, "lowered": astuple(figures), "schedule": _digest(fitted)}
         told |= {"time_ns": self._graph.time_ns, "workspace": self._graph.workspace}
         write_atomic(self._path, json.dumps(told), make_dirs=True)
 

@@ -125,7 +125,8 @@ def returns_written(node: fx.Node) -> bool:
 
 POINTWISE = {"aten.gather.default", "aten.select_scatter.default", "prims.inductor_random.default"}
 """Operators that PyTorch's compiler computes point by point, and that have no tag for it."""
-KERNELS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default}
+CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
+KERNELS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, *CONVOLUTIONS}
 """Operators for which PyTorch's compiler calls libraries, though it could generate code."""
 
 
@@ -267,7 +268,7 @@ class Joint:
         """The blocks that an operator makes; of several outputs only those that are taken."""
         return [] if returns_written(node) else [result for result in results_of(node) if bytes_of(result)]
 
-    def _unread(self, node: fx.Node) -> int:
+    def unread(self, node: fx.Node) -> int:
         """The bytes of the outputs that no node takes: they are alive only while the operator runs."""
         value = node.meta.get("val")
         if not isinstance(value, (tuple, list)):
@@ -297,7 +298,7 @@ class Joint:
             if op is not None:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
-                time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
+                time_ns, scratch = cost.time_ns, cost.scratch + self.unread(op)
                 is_written = not self._written.isdisjoint([*reads, *makes])
                 ordered = keeps_its_place(op) or draws(op)
                 again = k < self.loss and not is_written and returned.isdisjoint(_anew(op, makes))

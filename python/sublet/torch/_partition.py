@@ -235,6 +235,8 @@ class Partitioner(CustomPartitionerFn):
 
     is_lowered = False
     """Whether what the compiler makes of a cut is known before the cut is chosen."""
+    channels_last = False
+    """Whether the compiler computes the convolutions of the last cut with the channels last."""
 
     def __init__(
         self,

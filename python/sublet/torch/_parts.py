@@ -619,11 +619,19 @@ class Compiled(Chosen):
         results = sum(map(bytes_of, {*joint.reads(joint.fwd_outputs)} - {*joint.primals}))
         return replace(way, forward=real.forward, backward=real.backward - results, kept=real.kept)
 
+    def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
+        joint, fitted = super()._planned(sizes, make)
+        real = self._dry.of(fitted)
+        self.channels_last = real is not None and real.channels_last
+        return joint, fitted
+
     def _fit(self, joint: Joint) -> Fit:
         self._dry.begin()
         return super()._fit(joint)
 
     def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
+        # A step has its limit in bytes before a graph of it is planned.
+        assert isinstance(limit, int)
         return self._dry.within(joint, limit, partial(super()._fit_one, joint))
 
     def _taken(self, joint: Joint, fitted: Fit) -> int:

@@ -460,7 +460,7 @@ class Graph:
 
         def inner(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
             self.watch.compiles()
-            run = _inductor.compiled(module, inputs, **given)
+            run = _inductor.compiled(module, inputs, self.partitioner.channels_last, **given)
             return self._marked(run) if given.get("is_backward") else run
 
         # The compiler may change the graph.
