@@ -210,6 +210,7 @@ def _allocate(loop: Any) -> None:
         kernel.remove_kernel_local_buffers()
     V.graph.removed_buffers |= kernel.removed_buffers
     V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+    loop.scheduler.free_buffers()
 
 
 def _in_registers(loop: Any) -> set[str]:
