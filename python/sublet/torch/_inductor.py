@@ -19,8 +19,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -31,10 +32,10 @@ from torch._inductor import config, custom_graph_pass
 from torch.utils._pytree import tree_leaves
 
 from .. import Fit, PlanError
-from ._inner import Tried, within
+from ._inner import T, Tried, within
 from ._joint import CONVOLUTIONS, Joint, bytes_of
-from ._measure import Cost, cost_of
-from ._partition import cut, saved_nodes, steps_of
+from ._measure import copy_ns, cost_of
+from ._partition import WORTH, cut, saved_nodes, steps_of
 
 TRIES = 12
 """How many limits inside are tried at most."""
@@ -60,6 +61,8 @@ class Lowered:
     """The bytes that the forward pass keeps for the backward pass."""
     channels_last: bool
     """Whether convolutions are computed with the channels last."""
+    time_ns: int
+    """How long both passes take: library calls as they were measured, and the traffic of loops."""
 
     @property
     def peak(self) -> int:
@@ -78,6 +81,8 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
         GUARD: 0.0,
         PASS: OURS,
         "triton.cudagraphs": False,
+        # For CUDA graphs alone, and a tenth of a dry run's time.
+        "graph_partition": False,
     }
     wrong = [key for key in asked if key == "custom_partitioner_fn" or (key in ours and asked[key] != ours[key])]
     if wrong:
@@ -133,30 +138,33 @@ class TakenAtOnce(Pass):
 OURS = TakenAtOnce()
 
 
-def lowered(joint: Joint, fitted: Fit, asked: dict[str, Any], channels_last: bool) -> tuple[Lowered, dict[str, Cost]]:
-    """What the passes take that follow a fit, once PyTorch's compiler has lowered them; and what its library calls cost, by the names
-    of their operators."""
+def lowered(joint: Joint, fitted: Fit, asked: dict[str, Any], channels_last: bool) -> Lowered:
+    """What the passes take that follow a fit, once PyTorch's compiler has lowered them."""
     steps = steps_of(fitted)
     forward, backward = cut(joint, steps)
     saved = saved_nodes(joint, steps) - {*joint.primals}
     results = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
     asked = {**asked, "layout_optimization": channels_last}
-    first, some = _dry(forward, False, asked, {})
-    second, others = _dry(backward, True, asked, {node.name: bytes_of(node) for node in saved - results})
+    first = _dry(forward, False, asked, {})
+    second = _dry(backward, True, asked, {node.name: bytes_of(node) for node in saved - results})
     # The caller holds the results until the backward pass ends.
     beside, kept = sum(map(bytes_of, results)), sum(map(bytes_of, saved - results))
-    return Lowered(first, second + beside, kept, channels_last), {**others, **some}
+    return Lowered(first.peak, second.peak + beside, kept, channels_last, first.time_ns + second.time_ns)
+
+
+@dataclass
+class _Pass:
+    peak: int
+    time_ns: int = 0
 
 
 class _Dry(BaseException):
     """Ends a dry run; no handler of the compiler takes it for an error of its own."""
 
 
-def _dry(
-    module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given: dict[str, int]
-) -> tuple[int, dict[str, Cost]]:
-    """The peak of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes, and
-    beside all others; and what its library calls cost."""
+def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given: dict[str, int]) -> _Pass:
+    """The peak and the time of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes,
+    and beside all others."""
     from torch._inductor import compile_fx
     from torch._inductor.scheduler import Scheduler
 
@@ -169,17 +177,16 @@ def _dry(
     # The code may write over what the forward pass has kept.
     donated = [i for i, name in enumerate(names) if name in given and functorch.donated_buffer]
     # A graph without an operator has no schedule.
-    peak, costs = sum(given.values()), dict[str, Cost]()
+    taken = _Pass(sum(given.values()))
     codegen = Scheduler.codegen
 
     def ends(scheduler: Any) -> None:
-        nonlocal peak, costs
         with contextlib.ExitStack() as stack:
             for device in {node.get_device() for node in scheduler.nodes} - {None}:
                 backend = scheduler.get_backend(device)
-                stack.enter_context(mock.patch.object(backend, "codegen_node", _allocate))
+                stack.enter_context(mock.patch.object(backend, "codegen_node", partial(_allocate, taken)))
             codegen(scheduler)
-        peak, costs = _peak(given)
+        _count(taken, given)
         raise _Dry
 
     with (
@@ -191,14 +198,15 @@ def _dry(
             compile_fx.compile_fx_inner(copied, inputs, is_backward=is_backward, static_input_idxs=list(range(len(inputs))))
         except _Dry:
             pass
-    return peak, costs
+    return taken
 
 
-def _allocate(loop: Any) -> None:
-    """Stands for the generation of a loop's code: what of it changes how memory is taken."""
+def _allocate(taken: _Pass, loop: Any) -> None:
+    """Stands for the generation of a loop's code: what of it changes how memory is taken; and counts the time of its traffic."""
     from torch._inductor.codegen.common import Kernel
     from torch._inductor.virtualized import V
 
+    taken.time_ns += copy_ns(int(loop.get_read_write_buffers_sizes()), loop.get_device())
     kernel = Kernel(increase_kernel_count=False)
     with V.set_kernel_handler(kernel):
         for part in loop.get_nodes():
@@ -243,16 +251,15 @@ class _Storage:
     names: int = 1
 
 
-def _peak(given: dict[str, int]) -> tuple[int, dict[str, Cost]]:
-    """The most bytes at once by the lines of the code: what they allocate, use for something else, and free; and what library calls
-    cost, by the names of their operators."""
+def _count(taken: _Pass, given: dict[str, int]) -> None:
+    """Counts the most bytes at once by the lines of the code: what they allocate, use for something else, and free; and the time of
+    library calls."""
     from torch._inductor.codegen import wrapper
     from torch._inductor.virtualized import V
 
     V.graph.wrapper_code.run_wrapper_ir_passes(False)
     of = {name: [_Storage(size)] for name, size in given.items()}
-    now = most = sum(given.values())
-    costs: dict[str, Cost] = {}
+    now = taken.peak
     members = [line for line in V.graph.wrapper_code.lines if isinstance(line, wrapper.MultiOutputLine) and line.indices]
     for line in V.graph.wrapper_code.lines:
         node: Any = getattr(line, "node", None)
@@ -274,10 +281,10 @@ def _peak(given: dict[str, int]) -> tuple[int, dict[str, Cost]]:
         if isinstance(line, (wrapper.ExternKernelAllocLine, wrapper.ExternKernelOutLine)):
             operator = _operator_of(node)
             if operator is not None:
-                costs[operator.name] = cost = cost_of(_as_called(node, operator))
+                cost = cost_of(_as_called(node, operator))
                 scratch = cost.scratch
-        most = max(most, now + scratch)
-    return most, costs
+                taken.time_ns += cost.time_ns
+        taken.peak = max(taken.peak, now + scratch)
 
 
 def _operator_of(node: Any) -> fx.Node | None:
@@ -288,25 +295,39 @@ def _operator_of(node: Any) -> fx.Node | None:
 
 
 def _as_called(node: Any, operator: fx.Node) -> fx.Node:
-    """An operator as a library call computes it: the compiler may give it inputs with other strides."""
+    """An operator with the inputs that its library call gets: the compiler may give them other strides."""
     from torch._inductor import ir
     from torch._inductor.virtualized import V
 
-    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    hints = V.graph.sizevars.optimization_hints
+    looks = {}
     given = [x for x in tree_leaves((operator.args, operator.kwargs)) if isinstance(x, fx.Node)]
-    for each, real in itertools.zip_longest(given, node.inputs):
-        if each is not None and each not in values:
-            values[each] = graph.placeholder(each.name)
-            values[each].meta = dict(each.meta)
-            known = each.meta.get("val")
-            if isinstance(known, Tensor) and real is not None and ir.is_storage_and_layout(real):
-                hints = V.graph.sizevars.optimization_hints
-                sizes, strides = hints(real.get_size()), hints(real.get_stride())
-                if tuple(sizes) == tuple(known.shape):
-                    values[each].meta["val"] = known.new_empty_strided(sizes, strides)
-    called = graph.node_copy(operator, values.__getitem__)
-    called.meta = operator.meta
-    return called
+    for x, real in zip(given, node.inputs):
+        value = x.meta.get("val")
+        if isinstance(value, Tensor) and ir.is_storage_and_layout(real) and tuple(hints(real.get_size())) == tuple(value.shape):
+            looks[x] = value.new_empty_strided(value.shape, hints(real.get_stride()))
+    return _with_inputs(operator, looks)
+
+
+def _in_layout(convolution: fx.Node, channels_last: bool) -> fx.Node:
+    """A convolution with inputs whose channels are last or not."""
+    looks = {}
+    for x in convolution.all_input_nodes:
+        value = x.meta["val"]
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim()) if channels_last else None
+        looks[x] = torch.empty_like(value, memory_format=last or torch.contiguous_format)
+    return _with_inputs(convolution, looks)
+
+
+def _with_inputs(operator: fx.Node, looks: dict[fx.Node, Tensor]) -> fx.Node:
+    """The operator alone, with inputs that look like these."""
+    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    for x in operator.all_input_nodes:
+        values[x] = graph.placeholder(x.name)
+        values[x].meta = {**x.meta, "val": looks.get(x, x.meta.get("val"))}
+    alone = graph.node_copy(operator, values.__getitem__)
+    alone.meta = operator.meta
+    return alone
 
 
 def _allocated(node: Any) -> int:
@@ -348,10 +369,6 @@ class Layout:
         """Lets a plan be made by these costs."""
         joint.graph.time_ns, joint.graph.workspace = self.time_ns, self.workspace
 
-    def slower(self, original: int) -> float:
-        """The time of all operators over another one, minus 1."""
-        return sum(self.time_ns) / max(original, 1) - 1
-
 
 class Dry:
     """Finds the fit with which both passes stay within a limit as they are lowered. `seconds` bounds a search: after so many no
@@ -361,7 +378,6 @@ class Dry:
         self._asked, self._seconds = asked, seconds
         self._known: list[tuple[Fit, Lowered]] = []
         self._end: float | None = None
-        self._layouts: tuple[Joint, list[Layout]] | None = None
 
     def begin(self) -> None:
         """A search begins. Its first fit is tried however long that takes."""
@@ -385,60 +401,69 @@ class Dry:
         return self._known[-1][0]
 
     def _searched(self, joint: Joint, limit: int, fit: Callable[[int | str], Fit], end: float) -> tuple[Fit, Lowered]:
-        original, beside = sum(joint.graph.time_ns), sum(map(bytes_of, joint.primals))
-        best: Tried[tuple[Fit, Lowered, Layout]] | None = None
-        least: int | None = None
-        refusal: PlanError | None = None
-        for layout in sorted(self._ways(joint, fit), key=lambda each: each.slower(original)):
-            if best is not None and (best.overhead <= layout.slower(original) or time.monotonic() > end):
-                break
+        beside = sum(map(bytes_of, joint.primals))
+        refusals: list[tuple[PlanError, Layout]] = []
+
+        def attempt(layout: Layout, inner: int) -> Tried[tuple[Layout, Fit, Lowered]] | None:
             layout.take(joint)
+            try:
+                fitted = fit(inner)
+            except PlanError as e:
+                refusals.append((e, layout))
+                return None
+            figures = lowered(joint, fitted, self._asked, layout.channels_last)
+            return Tried(beside + figures.peak, figures.time_ns, (layout, fitted, figures))
 
-            def attempt(inner: int, layout: Layout = layout) -> Tried[tuple[Fit, Lowered, Layout]] | None:
-                nonlocal refusal
-                try:
-                    fitted = fit(inner)
-                except PlanError as e:
-                    refusal = e
-                    return None
-                figures, _ = lowered(joint, fitted, self._asked, layout.channels_last)
-                overhead = (1 + fitted.overhead) * (1 + layout.slower(original)) - 1
-                return Tried(beside + figures.peak, overhead, (fitted, figures, layout))
-
-            found = within(limit, beside, attempt, lambda tried: tried < TRIES and time.monotonic() < end)
-            best = min((each for each in (best, found.best) if each is not None), key=lambda each: each.overhead, default=None)
-            least = min((each for each in (least, found.least) if each is not None), default=None)
+        firsts = [first for first in (attempt(layout, limit) for layout in self._ways(joint)) if first is not None]
+        best = _fastest(first for first in firsts if first.peak <= limit)
+        least = min((first.peak for first in firsts), default=None)
+        over = sorted((first for first in firsts if first.peak > limit), key=lambda first: first.time_ns)
+        for k, first in enumerate(over):
+            # With less inside it takes no less time.
+            if best is not None and best.time_ns <= first.time_ns * (1 + WORTH):
+                break
+            now = time.monotonic()
+            until = now + (end - now) / (len(over) - k)
+            found = within(limit, beside, first, partial(attempt, first.plan[0]), partial(_goes_on, until))
+            best = _fastest(each for each in (best, found.best) if each is not None)
+            least = min(least or found.least, found.least)
         if best is None:
-            if least is None and refusal is not None:
-                raise refusal
+            if least is None:
+                easiest, layout = min(refusals, key=lambda each: each[0].least or math.inf)
+                layout.take(joint)
+                raise easiest
             why = f", in planning={self._seconds:.0f}s" if time.monotonic() > end else ""
             refusal = PlanError(
                 f"under PyTorch's compiler the step does not stay within {limit} bytes: {least} bytes are the least that was found{why}"
             )
             refusal.least = least
             raise refusal
-        fitted, figures, layout = best.plan
+        layout, fitted, figures = best.plan
         layout.take(joint)
         return fitted, figures
 
-    def _ways(self, joint: Joint, fit: Callable[[int | str], Fit]) -> list[Layout]:
+    def _ways(self, joint: Joint) -> list[Layout]:
         """The ways to compute the convolutions of a graph."""
         graph = joint.graph
-        if self._layouts is not None and self._layouts[0] is joint:
-            return self._layouts[1]
-        if all(op is None or op.target not in CONVOLUTIONS for op in joint.ops):
+        convolutions = [(k, op) for k, op in enumerate(joint.ops) if op is not None and op.target in CONVOLUTIONS]
+        if not convolutions:
             return [Layout(False, graph.time_ns, graph.workspace)]
-        whole, layouts = fit("100%"), []
+        layouts = []
         for channels_last in {False, self._asked.get("layout_optimization", config.layout_optimization)}:
-            _, costs = lowered(joint, whole, self._asked, channels_last)
             time_ns, workspace = list(graph.time_ns), list(graph.workspace)
-            for k, op in enumerate(joint.ops):
-                if op is not None and op.target in CONVOLUTIONS and op.name in costs:
-                    time_ns[k] = costs[op.name].time_ns
-                    workspace[k] = costs[op.name].scratch + joint.unread(op)
+            for k, op in convolutions:
+                cost = cost_of(_in_layout(op, channels_last))
+                time_ns[k], workspace[k] = cost.time_ns, cost.scratch + joint.unread(op)
             layouts.append(Layout(channels_last, time_ns, workspace))
-        self._layouts = joint, layouts
         return layouts
+
+
+def _goes_on(until: float, tried: int) -> bool:
+    return tried < TRIES and time.monotonic() < until
+
+
+def _fastest(tried: Iterable[Tried[T]]) -> Tried[T] | None:
+    return min(tried, key=lambda each: each.time_ns, default=None)
 
 
 class Kept:

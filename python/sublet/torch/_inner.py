@@ -16,8 +16,8 @@ class Tried(NamedTuple, Generic[T]):
 
     peak: int
     """The most bytes at once, with all that follows the plan."""
-    overhead: float
-    """The time over the original's, minus 1."""
+    time_ns: int
+    """How long the step takes."""
     plan: T
     """The plan."""
 
@@ -27,35 +27,37 @@ class Found(NamedTuple, Generic[T]):
 
     best: Tried[T] | None
     """The plan within the limit that takes the least time; None if there is none."""
-    least: int | None
-    """The least peak that was seen; None if there was no plan at all."""
+    least: int
+    """The least peak that was seen."""
 
 
-def within(limit: int, floor: int, attempt: Callable[[int], Tried[T] | None], goes_on: Callable[[int], bool]) -> Found[T]:
-    """Tries limits inside, from `limit` downwards, and between those that hold and those that do not. `attempt` makes the plan for
-    one; None if there is none. No plan is below `floor`. `goes_on` is asked before each try but the first, by its number."""
+def within(
+    limit: int, floor: int, first: Tried[T], attempt: Callable[[int], Tried[T] | None], goes_on: Callable[[int], bool]
+) -> Found[T]:
+    """Tries limits inside, below `limit`, for which `first` was made, and between those that hold and those that do not. `attempt`
+    makes the plan for one; None if there is none. No plan is below `floor`. `goes_on` is asked before each try, by its number."""
     near = max(int(NEAR * (limit - floor)), 1)
-    low, high, inner, tried = floor, limit, limit, 0
+    low, high, inner, tried = floor, limit, limit, 1
     best: Tried[T] | None = None
-    least: int | None = None
-    while tried == 0 or goes_on(tried):
-        tried += 1
+    least = first.peak
+    found: Tried[T] | None = first
+    while True:
         over = 0
-        found = attempt(inner)
         if found is None:
             low = inner
         else:
-            least = found.peak if least is None else min(least, found.peak)
+            least = min(least, found.peak)
             if found.peak <= limit:
-                if best is None or found.overhead < best.overhead:
+                if best is None or found.time_ns < best.time_ns:
                     best = found
                 if inner == limit or limit - found.peak <= near:
                     break
                 low = inner
             else:
                 over, high = found.peak - limit, inner
-        if high - low <= near:
+        if high - low <= near or not goes_on(tried):
             break
         lower = inner - max(over + over // 10, near)
         inner = lower if over and best is None and lower > low else (low + high) // 2
+        tried, found = tried + 1, attempt(inner)
     return Found(best, least)
