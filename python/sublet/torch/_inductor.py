@@ -87,12 +87,13 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
     wrong = [key for key in asked if key == "custom_partitioner_fn" or (key in ours and asked[key] != ours[key])]
     if wrong:
         raise ValueError(f"the options {', '.join(wrong)} of the compiler are set so that a limit holds")
-    return {**asked, **ours}
+    return {"layout_optimization": config.layout_optimization, **asked, **ours}
 
 
 def compiled(module: fx.GraphModule, inputs: Any, channels_last: bool, **given: Any) -> Any:
-    """Compiles one graph of a cut, of which is known how its convolutions are computed. On the processor the compiler would put all loops between two library calls into one function, whose
-    outputs are all made before it and whose inputs are freed after it: here each loop is a function."""
+    """Compiles one graph of a cut, whose convolutions are computed as the dry run has said. On the processor the compiler would put all
+    loops between two library calls into one function, whose outputs are all made before it and whose inputs are freed after it: here
+    each loop is a function."""
     from torch._inductor import compile_fx
     from torch._inductor.codegen.cpp import CppScheduling
 
@@ -166,6 +167,7 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
     """The peak and the time of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes,
     and beside all others."""
     from torch._inductor import compile_fx
+    from torch._inductor.codegen.cpp import CppScheduling
     from torch._inductor.scheduler import Scheduler
 
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -184,7 +186,8 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
         with contextlib.ExitStack() as stack:
             for device in {node.get_device() for node in scheduler.nodes} - {None}:
                 backend = scheduler.get_backend(device)
-                stack.enter_context(mock.patch.object(backend, "codegen_node", partial(_allocate, taken)))
+                stack.enter_context(mock.patch.object(backend, "codegen_node", partial(_allocate, taken, backend.codegen_node)))
+            stack.enter_context(mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1))
             codegen(scheduler)
         _count(taken, given)
         raise _Dry
@@ -201,12 +204,16 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
     return taken
 
 
-def _allocate(taken: _Pass, loop: Any) -> None:
-    """Stands for the generation of a loop's code: what of it changes how memory is taken; and counts the time of its traffic."""
+def _allocate(taken: _Pass, generate: Callable[[Any], None], loop: Any) -> None:
+    """Stands for the generation of a loop's code: what of it changes how memory is taken; and counts the time of its traffic. Loops
+    that turn together are generated: their vectors decide what is kept for one turn only."""
     from torch._inductor.codegen.common import Kernel
+    from torch._inductor.codegen.cpp import OuterLoopFusedSchedulerNode
     from torch._inductor.virtualized import V
 
     taken.time_ns += copy_ns(int(loop.get_read_write_buffers_sizes()), loop.get_device())
+    if isinstance(loop, OuterLoopFusedSchedulerNode):
+        return generate(loop)
     kernel = Kernel(increase_kernel_count=False)
     with V.set_kernel_handler(kernel):
         for part in loop.get_nodes():
@@ -224,13 +231,12 @@ def _allocate(taken: _Pass, loop: Any) -> None:
 def _in_registers(loop: Any) -> set[str]:
     """The values of a loop that are in no memory where it alone reads them: those that are read where they are made, point by
     point, in one turn of the loop. What follows a reduction is in turns of its own."""
-    from torch._inductor.codegen.cpp import OuterLoopFusedSchedulerNode
     from torch._inductor.scheduler import SchedulerNode
 
     parts = loop.get_nodes()
     reduced = {name for part in parts if part.is_reduction() for name in part.get_buffer_names()}
     turns = {part: math.prod(map(int, itertools.chain(*part.group[1]))) for part in parts if isinstance(part, SchedulerNode)}
-    if len(turns) < len(parts) or isinstance(loop, OuterLoopFusedSchedulerNode):
+    if len(turns) < len(parts):
         return set()
     inner = [part for part in parts if turns[part] == max(turns.values())]
     follows = any(use.name in reduced for part in inner for use in part.read_writes.reads)
@@ -449,7 +455,7 @@ class Dry:
         if not convolutions:
             return [Layout(False, graph.time_ns, graph.workspace)]
         layouts = []
-        for channels_last in {False, self._asked.get("layout_optimization", config.layout_optimization)}:
+        for channels_last in {False, self._asked["layout_optimization"]}:
             time_ns, workspace = list(graph.time_ns), list(graph.workspace)
             for k, op in convolutions:
                 cost = cost_of(_in_layout(op, channels_last))
