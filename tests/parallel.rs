@@ -227,7 +227,7 @@ fn place((blocks, names): &(Vec<Block>, Vec<Residency>), count: usize) -> Vec<Op
 fn every_order_computes_the_same_and_lifetimes_of_one_order_do_not() {
     let mut rng = instance::rng(7);
     let (mut serial_failed, mut shared) = (0, 0);
-    for case in 0..400 {
+    for case in 0..150 {
         let drawn = Drawn::random(&mut rng);
         let count = drawn.tensors.len() + drawn.operators.iter().filter(|o| o.2 > 0).count();
         let operators = u32::try_from(drawn.operators.len()).unwrap();
@@ -252,8 +252,8 @@ fn every_order_computes_the_same_and_lifetimes_of_one_order_do_not() {
     }
     // The lifetimes of one order lead to faults, which the run finds; and with the lifetimes for every order memory is
     // still shared.
-    println!("{serial_failed} of 400 fail with the lifetimes of one order; {shared} share memory");
-    assert!(serial_failed > 40 && shared > 100, "{serial_failed} {shared}");
+    println!("{serial_failed} of 150 fail with the lifetimes of one order; {shared} share memory");
+    assert!(serial_failed > 15 && shared > 40, "{serial_failed} {shared}");
 }
 
 /// If the lifetimes of two blocks do not overlap, every operator that uses the first is an ancestor of the first

@@ -14,10 +14,8 @@ fn ratio(blocks: &[Block]) -> f64 {
 
 #[test]
 fn many_blocks_few_alive_are_placed_at_max_load() {
-    for seed in 1..=3 {
-        let ratio = ratio(&instance::random(100_000, 60, seed));
-        assert!(ratio <= 1.0001, "seed {seed}: {ratio}");
-    }
+    let ratio = ratio(&instance::random(100_000, 60, 1));
+    assert!(ratio <= 1.0001, "{ratio}");
 }
 
 #[test]

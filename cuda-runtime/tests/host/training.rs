@@ -15,7 +15,7 @@ use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{ALIGNMENT, Program, Runtime};
 use sublet_tests::{passes, recording};
 
-const ITERATIONS: u64 = 100;
+const ITERATIONS: u64 = 50;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
 fn network() -> ConvNet {
@@ -41,7 +41,7 @@ fn weights_are_equal_to_the_bit_whatever_the_memory() {
     let network = network();
     let unplanned = network.train(ITERATIONS);
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / 10.0;
-    let (first, last) = (mean(&unplanned.losses[..10]), mean(&unplanned.losses[90..]));
+    let (first, last) = (mean(&unplanned.losses[..10]), mean(&unplanned.losses[40..]));
     println!("loss {first} at first, {last} at last");
     assert!(last < first / 4.0, "it does not learn: {first} {last}");
     let threads = Mode::Threads { paced: false, delays: Some((1, Duration::from_micros(20))) };
