@@ -91,16 +91,21 @@ def options(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def compiled(module: fx.GraphModule, inputs: Any, channels_last: bool, **given: Any) -> Any:
-    """Compiles one graph of a cut, whose convolutions are computed as the dry run has said. On the processor the compiler would put all
-    loops between two library calls into one function, whose outputs are all made before it and whose inputs are freed after it: here
-    each loop is a function."""
+    """Compiles one graph of a cut, whose convolutions are computed as the dry run has said."""
     from torch._inductor import compile_fx
-    from torch._inductor.codegen.cpp import CppScheduling
 
     # The graph is cut: by the partitioner, which is another one in each process, no code would be found that was kept.
     ours = {"custom_partitioner_fn": None, "layout_optimization": channels_last}
-    with mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1), config.patch(ours):
+    with _each_loop_a_function(), config.patch(ours):
         return compile_fx.compile_fx_inner(module, inputs, **given)
+
+
+def _each_loop_a_function() -> contextlib.AbstractContextManager[Any]:
+    """On the processor the compiler would put all loops between two library calls into one function, whose outputs are all made before
+    it and whose inputs are freed after it."""
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    return mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1)
 
 
 Pass: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)
@@ -167,7 +172,6 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
     """The peak and the time of a graph as it is lowered, with the inputs that it may free, which are `given` by name with their bytes,
     and beside all others."""
     from torch._inductor import compile_fx
-    from torch._inductor.codegen.cpp import CppScheduling
     from torch._inductor.scheduler import Scheduler
 
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -187,7 +191,7 @@ def _dry(module: fx.GraphModule, is_backward: bool, asked: dict[str, Any], given
             for device in {node.get_device() for node in scheduler.nodes} - {None}:
                 backend = scheduler.get_backend(device)
                 stack.enter_context(mock.patch.object(backend, "codegen_node", partial(_allocate, taken, backend.codegen_node)))
-            stack.enter_context(mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", -1))
+            stack.enter_context(_each_loop_a_function())
             codegen(scheduler)
         _count(taken, given)
         raise _Dry

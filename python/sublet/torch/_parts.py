@@ -622,7 +622,8 @@ class Compiled(Chosen):
     def _planned(self, sizes: Sizes, make: Callable[[], Joint]) -> tuple[Joint, Fit]:
         joint, fitted = super()._planned(sizes, make)
         real = self._dry.of(fitted)
-        self.channels_last = real is not None and real.channels_last
+        assert real is not None
+        self.channels_last = real.channels_last
         return joint, fitted
 
     def _fit(self, joint: Joint) -> Fit:
